@@ -1,0 +1,484 @@
+"""The Python interface: `search`, `replay` and `profile`. Here all layers meet.
+
+import kernelpro
+
+result = kernelpro.search("row_softmax", seconds=60)
+print(result.summary.headline)
+print(result.table())
+"""
+
+import contextlib
+import platform
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from kernelpro import __version__, export, problems, targets
+from kernelpro.bench import Bench
+from kernelpro.errors import KernelproError
+from kernelpro.isolation import Hooks
+from kernelpro.judge.judge import JudgeSettings
+from kernelpro.manager import create_plugin_manager
+from kernelpro.profiling.roofline import SpeedOfLight
+from kernelpro.records import (
+    Candidate,
+    Confirmation,
+    Evaluation,
+    Machine,
+    Outcome,
+    Problem,
+    Step,
+)
+from kernelpro.report import FASTER, Summary, summarize
+from kernelpro.search import memory
+from kernelpro.search.bench import Measured
+from kernelpro.search.budget import Budget
+from kernelpro.search.loop import Search
+from kernelpro.search.policy import Policy, by_name, describe, restore
+from kernelpro.search.tree import Tree
+from kernelpro.settings import resolve
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# A search with no budget at all would not end; two minutes show most of what there is to gain.
+DEFAULT_SECONDS = 120.0
+# Winners that fail when judged again are demoted; so many are tried.
+CONFIRM_AT_MOST = 3
+
+
+class Observer(Protocol):
+    """What a running search tells; the command line's progress view is one."""
+
+    def begun(self, problem: Problem, machine: Machine, light: SpeedOfLight) -> None:
+        """The problem is loaded and the machine is known."""
+
+    def stage(self, name: str) -> None:
+        """A stage begins: `load`, `baseline`, `search`, `confirm`."""
+
+    def stepped(self, step: Step, tree: Tree) -> None:
+        """A step is on disk and in the tree."""
+
+
+class Silent:
+    """An observer that shows nothing."""
+
+    def begun(self, problem: Problem, machine: Machine, light: SpeedOfLight) -> None:
+        """Show nothing."""
+
+    def stage(self, name: str) -> None:
+        """Show nothing."""
+
+    def stepped(self, step: Step, tree: Tree) -> None:
+        """Show nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A search's result, fresh or replayed.
+
+    Attributes:
+        problem: what was searched.
+        machine: what it ran on.
+        tree: every step, joined by who was made from whom.
+        best: the winner's step, or None when nothing faster was found.
+        confirmations: would-be winners judged again from scratch, in order.
+        reason: why the search ended; empty for a replay.
+        memory: the memory file.
+        kernel: file that the winner was written to, or None.
+        complaints: sentences about plugins that failed.
+    """
+
+    problem: Problem
+    machine: Machine
+    tree: Tree
+    best: Step | None
+    confirmations: tuple[Confirmation, ...] = ()
+    reason: str = ""
+    memory: Path
+    kernel: Path | None = None
+    complaints: tuple[str, ...] = ()
+
+    @property
+    def steps(self) -> list[Step]:
+        """All steps in order; the baseline is the first."""
+        return [node.step for node in self.tree]
+
+    @property
+    def summary(self) -> Summary:
+        """The result in plain words."""
+        return summarize(self.problem, self.steps, self.best, self.confirmations)
+
+    def table(self) -> "pd.DataFrame":
+        """One row a step: outcome, times, speed-up, reward, first finding, seconds by phase."""
+        from kernelpro.search.table import steps_table
+
+        return steps_table(self.steps)
+
+    def export(self, path: str | Path) -> Path:
+        """Write the winner, with its evidence, as a file that stands alone.
+
+        Raises:
+            KernelproError: there is no winner, or the file cannot be written.
+        """
+        if self.best is None:
+            raise KernelproError("there is no accepted kernel to export in this search")
+        content = export.text(self.problem, self.machine, self.steps, self.best, self.confirmations)
+        export.write(Path(path), content)
+        return Path(path)
+
+
+def search(
+    problem: str | Path | None,
+    *,
+    target: str = "auto",
+    iterations: int | None = None,
+    seconds: float | None = None,
+    seed: int = 0,
+    memory_file: str | Path | None = None,
+    resume: bool = False,
+    sizes: Mapping[str, int] | None = None,
+    policy: str = "mcts",
+    block: Iterable[str] = (),
+    judge: JudgeSettings | None = None,
+    observer: Observer | None = None,
+) -> Result:
+    """Search for a faster kernel and keep every step in a memory file.
+
+    Args:
+        problem: a bundled problem's name or a file in KernelBench's format; with resume it may be
+            None, since the memory file holds it.
+        target: `cpu`, `cuda`, or `auto`: a GPU when there is a usable one.
+        iterations: candidates to try, the baseline not counted.
+        seconds: wall time for trying candidates; 120 when neither budget is given.
+        seed: for all of the search's random choices.
+        memory_file: where to keep the search; default a new file under runs/.
+        resume: go on with the search in memory_file.
+        sizes: module constants of the problem file to replace.
+        policy: `mcts` or `greedy`.
+        block: names of plugins to leave out.
+        judge: the judge's settings.
+        observer: told of progress.
+
+    Raises:
+        KernelproError: the problem, target or memory file cannot be used; the message says why.
+    """
+    watch = observer or Silent()
+    watch.stage("load")
+    if seconds is None and iterations is None:
+        seconds = DEFAULT_SECONDS
+    with contextlib.ExitStack() as stack:
+        if resume:
+            start = _resumed(problem, memory_file)
+        else:
+            start = _fresh(problem, target, seed, sizes, by_name(policy), judge)
+        if start.journal is not None:
+            stack.callback(start.journal.close)
+        manager, complaints = create_plugin_manager(block=block)
+        hooks = Hooks(manager, complaints)
+        bench = stack.enter_context(Bench(start.problem, start.target, hooks, settings=start.judge))
+        _same_machine(start, bench.machine)
+        bench.remember(start.steps)
+        watch.begun(start.problem, bench.machine, bench.light)
+        journal = start.journal
+        if journal is None:
+            journal = memory.create(
+                Path(memory_file) if memory_file else _new_path(start.problem),
+                _header(start, bench.machine),
+            )
+            stack.callback(journal.close)
+        told = _Told(hooks, watch)
+        engine = Search(
+            start.problem,
+            bench.machine,
+            hooks=told,
+            bench=_Staged(bench, watch),
+            memory=journal,
+            policy=start.policy,
+            budget=Budget(iterations=iterations, seconds=seconds),
+            seed=start.seed,
+            sol_us=bench.light.sol_us,
+            steps=start.steps,
+        )
+        told.tree = engine.tree
+        if start.steps:
+            watch.stage("search")
+        end = engine.run()
+        watch.stage("confirm")
+        confirmations = list(start.confirmations)
+        best = _confirmed(engine.tree, bench, journal, confirmations)
+    result = Result(
+        problem=start.problem,
+        machine=bench.machine,
+        tree=engine.tree,
+        best=best,
+        confirmations=tuple(confirmations),
+        reason=end.message,
+        memory=journal.path,
+        complaints=(*hooks.complaints, *engine.complaints, *bench.complaints),
+    )
+    if best is None:
+        return result
+    return replace(result, kernel=result.export(journal.path.with_suffix(".best.py")))
+
+
+def replay(path: str | Path) -> Result:
+    """Rebuild a search from its memory file: no GPU, no model, nothing is run.
+
+    Raises:
+        MemoryFormatError: the file is not a search memory that this version can read.
+    """
+    header, steps = memory.read(Path(path))
+    confirmations = tuple(memory.confirmations(Path(path)))
+    tree = Tree(steps)
+    return Result(
+        problem=header.problem,
+        machine=header.machine,
+        tree=tree,
+        best=_winner(tree, confirmations),
+        confirmations=confirmations,
+        memory=Path(path),
+    )
+
+
+def profile(
+    candidate: str | Path,
+    problem: str | Path,
+    *,
+    target: str = "auto",
+    sizes: Mapping[str, int] | None = None,
+    block: Iterable[str] = (),
+    judge: JudgeSettings | None = None,
+) -> tuple[Problem, Machine, Measured, tuple[str, ...]]:
+    """Build, judge, time and profile one candidate file against a problem.
+
+    Returns:
+        The problem, the machine, what was measured, and sentences about plugins that failed.
+    """
+    path = Path(candidate)
+    try:
+        source = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise KernelproError(f"candidate {path} cannot be read: {error}") from error
+    chosen = _usable(target)
+    task = problems.load(str(problem), target=chosen.name, sizes=sizes)
+    manager, complaints = create_plugin_manager(block=block)
+    hooks = Hooks(manager, complaints)
+    subject = Candidate(source=source, language=language_of(source), author=str(path))
+    if reason := hooks.reject(task, subject):
+        evaluation = Evaluation(outcome=Outcome.REFUSED, message=reason)
+        refused = Measured(evaluation=evaluation)
+        return task, chosen.machine(), refused, tuple(hooks.complaints)
+    with Bench(task, chosen, hooks, settings=judge) as bench:
+        bench.baseline()
+        measured = bench.evaluate(subject)
+        return task, bench.machine, measured, tuple((*hooks.complaints, *bench.complaints))
+
+
+def language_of(source: str) -> str:
+    """Guess what a candidate's kernels are written in, from the names that it uses."""
+    for pattern, language in (
+        (r"\bCPP_SOURCE\b", "cpp"),
+        (r"\bCUDA_SOURCE\b|\bRawModule\b|\bRawKernel\b|\bload_inline\b", "cuda"),
+        (r"\bimport triton\b|\bfrom triton\b", "triton"),
+    ):
+        if re.search(pattern, source):
+            return language
+    return "torch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Start:
+    """What a search starts from: nothing, or a memory file."""
+
+    problem: Problem
+    target: targets.Target
+    seed: int
+    policy: Policy
+    judge: JudgeSettings
+    journal: memory.Memory | None = None
+    steps: tuple[Step, ...] = ()
+    confirmations: tuple[Confirmation, ...] = ()
+    machine: Machine | None = None
+
+
+def _fresh(
+    problem: str | Path | None,
+    target: str,
+    seed: int,
+    sizes: Mapping[str, int] | None,
+    policy: Policy,
+    judge: JudgeSettings | None,
+) -> _Start:
+    if problem is None:
+        known = ", ".join(problems.bundled())
+        raise KernelproError(f"name a problem: a path to a .py file, or one of {known}")
+    chosen = _usable(target)
+    return _Start(
+        problem=problems.load(str(problem), target=chosen.name, sizes=sizes),
+        target=chosen,
+        seed=seed,
+        policy=policy,
+        judge=judge or resolve("judge", JudgeSettings),
+    )
+
+
+def _resumed(problem: str | Path | None, memory_file: str | Path | None) -> _Start:
+    if memory_file is None:
+        raise KernelproError("--resume needs the memory file to go on with; give --memory FILE")
+    journal, header, steps = memory.resume(Path(memory_file))
+    task = header.problem
+    try:
+        if problem is not None:
+            named = problems.load(str(problem), target=task.target, sizes=task.sizes)
+            if named.source != task.source:
+                raise KernelproError(
+                    f"{memory_file} is a search of {task.name!r} with another source than "
+                    f"{named.name!r}; leave the problem out, or give another --memory"
+                )
+        return _Start(
+            problem=task,
+            target=_usable(header.target),
+            seed=header.seed,
+            policy=restore(header.settings.get("policy", {"name": "mcts"})),
+            judge=resolve("judge", JudgeSettings, header.settings.get("judge")),
+            journal=journal,
+            machine=header.machine,
+            steps=tuple(steps),
+            confirmations=tuple(memory.confirmations(journal.path)),
+        )
+    except BaseException:
+        journal.close()
+        raise
+
+
+def _same_machine(start: _Start, machine: Machine) -> None:
+    """Refuse to go on with a search elsewhere: times of two machines do not compare."""
+    was = start.machine
+    if was is not None and (was.device, was.threads) != (machine.device, machine.threads):
+        raise KernelproError(
+            f"this search was begun on {was.device} with {was.threads} threads, but this machine "
+            f"has {machine.device} with {machine.threads}; resume it there, or start a new one"
+        )
+
+
+def _header(start: _Start, machine: Machine) -> memory.Header:
+    return memory.Header(
+        problem=start.problem,
+        target=start.target.name,
+        seed=start.seed,
+        machine=machine,
+        settings={"policy": describe(start.policy), "judge": asdict(start.judge)},
+        environment=_environment(),
+    )
+
+
+class _Told:
+    """The hooks as the search calls them, with the observer told of each step."""
+
+    def __init__(self, hooks: Hooks, watch: Observer) -> None:
+        self.propose = hooks.propose
+        self.reject = hooks.reject
+        self.reward = hooks.reward
+        self.tree = Tree()
+        self._hooks, self._watch = hooks, watch
+
+    def step_finished(self, step: Step) -> None:
+        self._hooks.step_finished(step)
+        self._watch.stepped(step, self.tree)
+
+
+class _Staged:
+    """The bench as the search calls it, with the observer told when the baseline is measured."""
+
+    def __init__(self, bench: Bench, watch: Observer) -> None:
+        self._bench, self._watch = bench, watch
+
+    def baseline(self) -> Measured:
+        self._watch.stage("baseline")
+        measured = self._bench.baseline()
+        self._watch.stage("search")
+        return measured
+
+    def evaluate(self, candidate: Candidate) -> Measured:
+        return self._bench.evaluate(candidate)
+
+
+def _confirmed(
+    tree: Tree, bench: Bench, journal: memory.Memory, confirmations: list[Confirmation]
+) -> Step | None:
+    """Judge the best steps again until one holds; return its step."""
+    for step in _contenders(tree)[:CONFIRM_AT_MOST]:
+        known = next((c for c in confirmations if c.step == step.index), None)
+        if known is None:
+            known = Confirmation(step=step.index, evaluation=bench.confirm(step.candidate))
+            journal.append_confirmation(known)
+            confirmations.append(known)
+        if _holds(known):
+            return step
+    return None
+
+
+def _winner(tree: Tree, confirmations: Iterable[Confirmation]) -> Step | None:
+    """The confirmed winner; of a search that was cut short, the best as measured."""
+    known = {c.step: c for c in confirmations}
+    for step in _contenders(tree):
+        if step.index not in known or _holds(known[step.index]):
+            return step
+    return None
+
+
+def _contenders(tree: Tree) -> list[Step]:
+    """Accepted steps that are faster than the baseline, fastest first."""
+    steps = [
+        node.step
+        for node in tree
+        if node.step.index > 0
+        and node.step.evaluation.outcome is Outcome.ACCEPTED
+        and (timing := node.step.evaluation.timing) is not None
+        and timing.speedup_low > FASTER
+    ]
+    return sorted(steps, key=lambda s: (-_speedup(s), s.index))
+
+
+def _speedup(step: Step) -> float:
+    timing = step.evaluation.timing
+    return timing.speedup if timing else 0.0
+
+
+def _holds(confirmation: Confirmation) -> bool:
+    evaluation = confirmation.evaluation
+    return (
+        evaluation.outcome is Outcome.ACCEPTED
+        and evaluation.timing is not None
+        and evaluation.timing.speedup_low > FASTER
+    )
+
+
+def _usable(name: str) -> targets.Target:
+    target = targets.get(name)
+    state = target.availability()
+    if not state.ok:
+        raise KernelproError(
+            f"target {target.name!r} cannot be used: {state.reason}; {state.remedy}"
+        )
+    return target
+
+
+def _new_path(problem: Problem) -> Path:
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / f"{problem.name}-{problem.target}-{stamp}.jsonl"
+
+
+def _environment() -> dict[str, str]:
+    import torch
+
+    return {
+        "kernelpro": __version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "system": platform.platform(),
+    }

@@ -1,0 +1,56 @@
+"""Arguments that several commands share, and how their values are read."""
+
+import argparse
+
+
+def size(text: str) -> tuple[str, int]:
+    """Read NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier() or not value.lstrip("-").isdigit():
+        raise argparse.ArgumentTypeError(f"expected NAME=INTEGER, but found {text!r}")
+    return name, int(value)
+
+
+def positive(text: str) -> int:
+    """Read a whole number above zero."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number above 0, but found {text!r}")
+    return int(text)
+
+
+def duration(text: str) -> float:
+    """Read seconds, or minutes with an m, hours with an h: 90, 90s, 1.5m, 1h."""
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1.0)
+    try:
+        value = float(number) * unit
+    except ValueError:
+        value = -1.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a time such as 90, 2m or 1h, found {text!r}")
+    return value
+
+
+def add_problem_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where and at what size a problem runs."""
+    parser.add_argument(
+        "--target",
+        default="auto",
+        choices=("auto", "cpu", "cuda"),
+        help="what to make kernels for (default: a GPU if there is a usable one)",
+    )
+    parser.add_argument(
+        "--size",
+        type=size,
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="replace a constant of the problem file; may be repeated",
+    )
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        metavar="PLUGIN",
+        help="leave a plugin out; may be repeated",
+    )

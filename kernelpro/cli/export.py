@@ -1,0 +1,48 @@
+"""`kernelpro export`: write a candidate of a search as a file that stands alone."""
+
+import argparse
+from pathlib import Path
+
+from kernelpro.errors import KernelproError
+
+Subparsers = argparse._SubParsersAction
+
+
+def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
+    """Add the command to the parser."""
+    command = subparsers.add_parser(
+        "export",
+        help="write the winner of a search as a file",
+        description="Write a candidate from a memory file, byte for byte as it was judged, with "
+        "its evidence as a comment at the top.",
+    )
+    command.add_argument("memory", type=Path, help="memory file of a search")
+    command.add_argument("--step", type=int, metavar="N", help="step to write (default: the best)")
+    command.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="file to write (default: print it)"
+    )
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write or print the file."""
+    from kernelpro import api, export
+
+    result = api.replay(args.memory)
+    steps = result.steps
+    step = result.best
+    if args.step is not None:
+        if not 0 < args.step < len(steps):
+            raise KernelproError(
+                f"{args.memory} has steps 1 to {len(steps) - 1}, but --step is {args.step}"
+            )
+        step = steps[args.step]
+    if step is None:
+        raise KernelproError(f"{args.memory} has no accepted kernel faster than the baseline")
+    content = export.text(result.problem, result.machine, steps, step, result.confirmations)
+    if args.output is None:
+        print(content, end="")
+    else:
+        export.write(args.output, content)
+        print(f"wrote {args.output}")
+    return 0

@@ -1,0 +1,60 @@
+"""`kernelpro profile`: judge, time and profile one candidate file."""
+
+import argparse
+import json
+from pathlib import Path
+
+from kernelpro.cli.arguments import add_problem_options
+
+Subparsers = argparse._SubParsersAction
+
+
+def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
+    """Add the command to the parser."""
+    command = subparsers.add_parser(
+        "profile",
+        help="judge, time and profile one candidate",
+        description="Judge a candidate file against a problem, time it beside the baseline, and "
+        "say what bounds it. Exit status 0: accepted; 1: not accepted.",
+    )
+    command.add_argument("candidate", type=Path, help="a .py file with class ModelNew")
+    command.add_argument("--problem", required=True, help="a bundled problem's name or a .py file")
+    add_problem_options(command)
+    command.add_argument("--json", action="store_true", help="print everything as JSON")
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Profile and print."""
+    from kernelpro import api
+    from kernelpro.cli import text
+    from kernelpro.records import Outcome
+    from kernelpro.serial import encode
+
+    problem, machine, measured, complaints = api.profile(
+        args.candidate,
+        args.problem,
+        target=args.target,
+        sizes=dict(args.size) or None,
+        block=args.without,
+    )
+    if args.json:
+        print(
+            json.dumps(
+                {
+                    "problem": problem.name,
+                    "machine": encode(machine),
+                    "evaluation": encode(measured.evaluation),
+                    "profile": encode(measured.profile),
+                    "classification": encode(measured.classification),
+                    "diagnoses": encode(measured.diagnoses),
+                    "complaints": list(complaints),
+                },
+                indent=1,
+            )
+        )
+    else:
+        print(text.measured(problem, machine, measured))
+        for sentence in complaints:
+            print(f"note: {sentence}")
+    return 0 if measured.evaluation.outcome is Outcome.ACCEPTED else 1

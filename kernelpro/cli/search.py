@@ -1,0 +1,70 @@
+"""`kernelpro search`: find a faster kernel."""
+
+import argparse
+from pathlib import Path
+
+from kernelpro.cli.arguments import add_problem_options, duration, positive
+
+Subparsers = argparse._SubParsersAction
+
+
+def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
+    """Add the command to the parser."""
+    command = subparsers.add_parser(
+        "search",
+        help="search for a faster kernel",
+        description="Search for a faster kernel for a PyTorch module. Exit status 0: a faster "
+        "kernel was found and written beside the memory file; 1: none was found.",
+    )
+    command.add_argument(
+        "problem",
+        nargs="?",
+        help="a bundled problem's name, or a .py file in KernelBench's format",
+    )
+    add_problem_options(command)
+    command.add_argument(
+        "--iterations", type=positive, metavar="N", help="candidates to try (default: no limit)"
+    )
+    command.add_argument(
+        "--time",
+        type=duration,
+        metavar="T",
+        help="time for trying candidates, such as 90, 2m, 1h (default: 2m without --iterations)",
+    )
+    command.add_argument("--seed", type=int, default=0, help="seed of random choices (default: 0)")
+    command.add_argument(
+        "--policy", default="mcts", help="how to choose what to try next (default: mcts)"
+    )
+    command.add_argument(
+        "--memory", type=Path, metavar="FILE", help="memory file (default: a new one in runs/)"
+    )
+    command.add_argument(
+        "--resume", action="store_true", help="go on with the search in the memory file"
+    )
+    output = command.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print events as JSON lines")
+    output.add_argument("--quiet", action="store_true", help="print the result only")
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Search, show progress, and print what was found."""
+    from kernelpro import api
+    from kernelpro.cli import progress
+
+    with progress.view(json=args.json, quiet=args.quiet) as view:
+        result = api.search(
+            args.problem,
+            target=args.target,
+            iterations=args.iterations,
+            seconds=args.time,
+            seed=args.seed,
+            memory_file=args.memory,
+            resume=args.resume,
+            sizes=dict(args.size) or None,
+            policy=args.policy,
+            block=args.without,
+            observer=view,
+        )
+        view.finished(result)
+    return 0 if result.best is not None else 1

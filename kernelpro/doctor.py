@@ -1,0 +1,205 @@
+"""Look at this machine: which targets, compilers, profilers and keys it has, and what to do about
+the rest. Compiles nothing, measures nothing and changes nothing."""
+
+import ctypes
+import ctypes.util
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked for.
+
+    Attributes:
+        group: `target`, `compiler`, `profiler`, `package`, `sandbox`, `key`.
+        name: what was looked for.
+        ok: whether it is there and usable.
+        detail: version or place; when not ok, what is missing.
+        remedy: what to do about it; empty when nothing needs doing.
+        needed: False when kernelpro works without it.
+    """
+
+    group: str
+    name: str
+    ok: bool
+    detail: str = ""
+    remedy: str = ""
+    needed: bool = False
+
+
+def examine() -> list[Finding]:
+    """Look for everything that kernelpro can use."""
+    return [
+        *_targets(),
+        *_compilers(),
+        *_profilers(),
+        *_packages(),
+        *_sandbox(),
+        *_keys(),
+    ]
+
+
+def _targets() -> list[Finding]:
+    from kernelpro import targets
+
+    found = []
+    for name in ("cpu", "cuda"):
+        target = targets.get(name)
+        state = target.availability()
+        found.append(
+            Finding(
+                group="target",
+                name=name,
+                ok=state.ok,
+                detail=state.reason or f"builds {target.language} kernels",
+                remedy=state.remedy,
+                needed=name == "cpu",
+            )
+        )
+    return found
+
+
+def _compilers() -> list[Finding]:
+    rows = (
+        ("g++", "apt install g++ (Debian, Ubuntu) or dnf install gcc-c++ (Fedora)"),
+        ("clang++", "optional: apt install clang"),
+        ("nvcc", "optional: install the CUDA toolkit; kernels through NVRTC need none"),
+    )
+    found = [_tool("compiler", name, remedy) for name, remedy in rows]
+    return found
+
+
+def _profilers() -> list[Finding]:
+    rows = (
+        ("objdump", "apt install binutils; without it instruction-level findings are missing"),
+        ("ncu", "optional: install Nsight Compute"),
+        ("nsys", "optional: install Nsight Systems; torch.profiler serves instead"),
+        ("compute-sanitizer", "optional: comes with the CUDA toolkit"),
+        ("valgrind", "optional: apt install valgrind"),
+    )
+    found = [_tool("profiler", name, remedy) for name, remedy in rows]
+    found.append(_counters())
+    return found
+
+
+def _counters() -> Finding:
+    """Whether the driver lets a user read hardware counters."""
+    parameters = Path("/proc/driver/nvidia/params")
+    name = "GPU hardware counters"
+    if not parameters.is_file():
+        return Finding(
+            group="profiler", name=name, ok=False, detail="no NVIDIA driver on this machine"
+        )
+    locked = "RmProfilingAdminOnly: 1" in parameters.read_text(errors="replace")
+    if locked and os.geteuid() != 0:
+        return Finding(
+            group="profiler",
+            name=name,
+            ok=False,
+            detail="the driver keeps them for the administrator",
+            remedy="load the driver with NVreg_RestrictProfilingToAdminUsers=0, or run as root",
+        )
+    return Finding(group="profiler", name=name, ok=True, detail="readable by this user")
+
+
+def _packages() -> list[Finding]:
+    rows = (
+        ("torch", "pip install torch", True),
+        ("numpy", "pip install numpy", True),
+        ("networkx", "pip install networkx", True),
+        ("pandas", "pip install pandas", True),
+        ("pluggy", "pip install pluggy", True),
+        ("rich", "pip install rich", True),
+        ("psutil", "pip install psutil", True),
+        ("cupy", "pip install 'kernelpro[gpu]' (for an NVIDIA GPU)", False),
+        ("pynvml", "pip install 'kernelpro[gpu]' (for an NVIDIA GPU)", False),
+        ("triton", "comes with a CUDA build of torch; only Triton candidates need it", False),
+    )
+    found = []
+    for name, remedy, needed in rows:
+        there = importlib.util.find_spec(name) is not None
+        found.append(
+            Finding(
+                group="package",
+                name=name,
+                ok=there,
+                detail=_version(name) if there else "not installed",
+                remedy="" if there else remedy,
+                needed=needed,
+            )
+        )
+    return found
+
+
+def _version(module: str) -> str:
+    from importlib import metadata
+
+    for name in metadata.packages_distributions().get(module, ()):
+        return metadata.version(name)
+    return "installed"
+
+
+def _sandbox() -> list[Finding]:
+    own = Finding(
+        group="sandbox",
+        name="process",
+        ok=sys.platform.startswith("linux"),
+        detail="one process and process group for each candidate, deadlines, SIGKILL"
+        if sys.platform.startswith("linux")
+        else f"needs Linux, but this is {sys.platform}",
+        remedy="" if sys.platform.startswith("linux") else "run kernelpro on Linux",
+        needed=True,
+    )
+    abi = _landlock_abi()
+    kernel = Finding(
+        group="sandbox",
+        name="landlock",
+        ok=abi > 0,
+        detail=f"the kernel offers ABI {abi}; this version does not use it"
+        if abi
+        else "the kernel offers none",
+    )
+    return [own, kernel]
+
+
+def _landlock_abi() -> int:
+    if not sys.platform.startswith("linux"):
+        return 0
+    libc = ctypes.CDLL(ctypes.util.find_library("c"), use_errno=True)
+    create_ruleset, version_flag = 444, 1
+    return max(0, int(libc.syscall(create_ruleset, None, 0, version_flag)))
+
+
+def _keys() -> list[Finding]:
+    return [
+        Finding(
+            group="key",
+            name=name,
+            ok=name in os.environ,
+            detail="set" if name in os.environ else "not set; the built-in proposer needs no key",
+        )
+        for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
+    ]
+
+
+def _tool(group: str, name: str, remedy: str) -> Finding:
+    path = shutil.which(name)
+    if path is None:
+        return Finding(group=group, name=name, ok=False, detail="not on PATH", remedy=remedy)
+    try:
+        answer = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=20, check=False
+        )
+        lines = [line for line in answer.stdout.splitlines() if any(c.isdigit() for c in line)]
+        detail = f"{path}: {lines[0].strip()[:80]}" if lines else path
+    except (OSError, subprocess.SubprocessError) as error:
+        return Finding(
+            group=group, name=name, ok=False, detail=f"{path} does not run: {error}", remedy=remedy
+        )
+    return Finding(group=group, name=name, ok=True, detail=detail)

@@ -1,0 +1,166 @@
+"""The judge's end of a worker's channel: requests with deadlines, replies that are not believed.
+
+A worker that hangs, ends or answers with anything but what was asked raises one of the failures
+here; the judge turns them into outcomes, so none of them leaves the package.
+"""
+
+import contextlib
+import json
+import secrets
+import socket
+import struct
+import time
+from typing import Any
+
+REPLY_BYTES = 4 << 20
+COLLECT_BYTES = 64 << 20
+
+
+class Failure(Exception):
+    """A worker did not answer a request as it should have."""
+
+
+class Hung(Failure):
+    """It gave no answer within its deadline."""
+
+
+class Gone(Failure):
+    """Its end of the channel is closed: the process has ended."""
+
+
+class Garbage(Failure):
+    """It answered with something that is no answer to the request."""
+
+
+class Raised(Failure):
+    """It reports an exception.
+
+    Attributes:
+        types: names of the exception's class and its base classes.
+        text: the exception's text.
+        trace: the last lines of the traceback.
+    """
+
+    def __init__(self, types: list[str], text: str, trace: str) -> None:
+        super().__init__(text)
+        self.types = types
+        self.text = text
+        self.trace = trace
+
+
+class Channel:
+    """Requests to one worker, one at a time."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+
+    def close(self) -> None:
+        """Close this end; a worker that still lives ends."""
+        self.connection.close()
+
+    def request(
+        self, op: str, deadline_s: float, *, limit: int = REPLY_BYTES, **fields: Any
+    ) -> dict[str, Any]:
+        """Send one request and return the reply's object.
+
+        Raises:
+            Failure: Hung, Gone, Garbage, or Raised when the worker reports an exception.
+        """
+        nonce = secrets.token_hex(8)
+        end = time.monotonic() + deadline_s
+        self._send(json.dumps({"op": op, "nonce": nonce, **fields}).encode() + b"\n", end)
+        return self._reply(nonce, end, limit)
+
+    def attach(self, descriptors: list[int], deadline_s: float, **fields: Any) -> None:
+        """Hand the worker the descriptors of its blocks."""
+        nonce = secrets.token_hex(8)
+        end = time.monotonic() + deadline_s
+        self._send(json.dumps({"op": "attach", "nonce": nonce, **fields}).encode() + b"\n", end)
+        self._expect(b"f", end)
+        try:
+            socket.send_fds(self.connection, [b"f"], descriptors)
+        except TimeoutError:
+            raise Hung from None
+        except OSError:
+            raise Gone from None
+        self._reply(nonce, end, REPLY_BYTES)
+
+    def prepare(self, index: int, salt: int, deadline_s: float) -> None:
+        """Have the inputs refilled for a timed call."""
+        end = time.monotonic() + deadline_s
+        self._send(b"p" + struct.pack("<BQ", index, salt), end)
+        self._expect(b"r", end)
+
+    def timed(self, command: bytes, deadline_s: float) -> int:
+        """Send `g` (call) or `n` (no call) and return the nanoseconds until it is done."""
+        connection = self.connection
+        connection.settimeout(deadline_s)
+        try:
+            began = time.perf_counter_ns()
+            connection.send(command)
+            answer = connection.recv(1)
+            ended = time.perf_counter_ns()
+        except TimeoutError:
+            raise Hung from None
+        except OSError:
+            raise Gone from None
+        if answer != b"d":
+            self._unexpected(answer, time.monotonic() + deadline_s)
+        return ended - began
+
+    def _expect(self, wanted: bytes, end: float) -> None:
+        answer = self._receive(1, end)
+        if answer != wanted:
+            self._unexpected(answer, end)
+
+    def _unexpected(self, answer: bytes, end: float) -> None:
+        if not answer:
+            raise Gone
+        if answer == b"x":
+            self.request("error", max(0.1, end - time.monotonic()))
+        raise Garbage(f"an unexpected byte {answer!r}")
+
+    def _send(self, data: bytes, end: float) -> None:
+        try:
+            self.connection.settimeout(max(0.001, end - time.monotonic()))
+            self.connection.sendall(data)
+        except TimeoutError:
+            raise Hung from None
+        except OSError:
+            raise Gone from None
+
+    def _receive(self, size: int, end: float) -> bytes:
+        left = end - time.monotonic()
+        if left <= 0:
+            raise Hung
+        try:
+            self.connection.settimeout(left)
+            return self.connection.recv(size)
+        except TimeoutError:
+            raise Hung from None
+        except OSError:
+            raise Gone from None
+
+    def _reply(self, nonce: str, end: float, limit: int) -> dict[str, Any]:
+        parts: list[bytes] = []
+        size = 0
+        while not parts or not parts[-1].endswith(b"\n"):
+            part = self._receive(1 << 16, end)
+            if not part:
+                raise Gone
+            parts.append(part)
+            size += len(part)
+            if size > limit:
+                raise Garbage(f"a reply of more than {limit} bytes")
+        try:
+            reply = json.loads(b"".join(parts))
+        except (ValueError, RecursionError):
+            raise Garbage("a reply that is not JSON") from None
+        if not isinstance(reply, dict) or reply.get("nonce") != nonce:
+            raise Garbage("a reply without the request's nonce")
+        if (error := reply.get("error")) is not None:
+            with contextlib.suppress(TypeError, KeyError, ValueError):
+                types = [str(name)[:100] for name in list(error["types"])[:20]]
+                raise Raised(types, str(error["text"])[:4000], str(error["trace"])[:4000])
+            raise Garbage("a malformed error")
+        return reply

@@ -1,0 +1,409 @@
+"""Input sets from secret seeds, and what the reference answers on them.
+
+A bank holds four sets: two as the problem ships them, a near-duplicate of the second (same head
+and tail, the middle permuted, which value-sampling caches take for the same), and one with
+zero-mean values, where low precision shows. Parameters are perturbed, so that those a module
+starts with (ones and zeros) cannot be taken for constants. Knows nothing of candidates.
+"""
+
+import copy
+import os
+import random
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernelpro.errors import JudgeError, ProblemError
+from kernelpro.judge import raw
+from kernelpro.judge.numerics import Expected, compare, expect
+from kernelpro.problems.module import ProblemModule, instantiate
+from kernelpro.records import Problem
+
+PERTURBATION = 0.1  # of a parameter's rms, at least of LEAST_RMS
+LEAST_RMS = 0.1
+KEPT_ENDS = 64  # elements of head and tail that a near-duplicate shares
+MANY_ZEROS = 0.01  # above this share, zeros are structure (triangles, masks) and are kept
+FEW_VALUES = 16  # a tensor of so few distinct values is a mask or a label, not data
+CRUDE = 0.1  # of the output's rms: a half-precision reference does not err by more
+DEGENERATE = 1e-6  # of the output's rms: outputs that differ less do not depend on the input
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputSet:
+    """One set of arguments of `forward`.
+
+    Attributes:
+        name: `shipped-0`, `shipped-1`, `near-duplicate` or `zero-mean`.
+        value: the arguments; tensors on the CPU.
+        tree: their description for a worker.
+    """
+
+    name: str
+    value: list[Any]
+    tree: Any
+
+
+def _is_symmetric(tensor: torch.Tensor) -> bool:
+    return (
+        tensor.dim() >= 2
+        and tensor.shape[-1] == tensor.shape[-2] > 1
+        and bool(torch.equal(tensor, tensor.transpose(-1, -2)))
+    )
+
+
+def _has_few_values(tensor: torch.Tensor) -> bool:
+    head = tensor.reshape(-1)[:4096]
+    if head.numel() <= 4 * FEW_VALUES:
+        return False
+    distinct: torch.Tensor = head.unique()  # type: ignore[no-untyped-call]  # torch's own gap
+    return distinct.numel() <= FEW_VALUES
+
+
+def near_duplicate(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Rotate and reverse a float tensor's elements between head and tail; many zeros stay."""
+    small = tensor.numel() <= 4 * KEPT_ENDS
+    if small or not tensor.is_floating_point() or _is_symmetric(tensor):
+        return tensor
+    changed = raw.dense(tensor).clone(memory_format=torch.preserve_format)
+    middle = raw.flat(changed)[KEPT_ENDS:-KEPT_ENDS]
+    places = middle != 0
+    if float(places.float().mean()) < 1 - MANY_ZEROS:
+        middle[places] = _turned(middle[places], generator)
+    else:
+        middle.copy_(_turned(middle, generator))
+    return changed
+
+
+def _turned(line: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Reverse the elements and rotate them by a random number of places."""
+    by = torch.randint(1, max(line.numel(), 2), (), generator=generator, device=generator.device)
+    return line.flip(0).roll(int(by))
+
+
+def zero_mean(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Replace a float tensor by normal values of the same rms; zeros that are many stay."""
+    if not tensor.is_floating_point() or not tensor.numel() or _has_few_values(tensor):
+        return tensor
+    dense = raw.dense(tensor)
+    wide = dense.to(torch.float32)
+    rms = float(wide.square().mean().sqrt())
+    drawn = torch.randn(wide.shape, generator=generator, device=generator.device).cpu() * rms
+    if _is_symmetric(tensor):
+        drawn = (drawn + drawn.transpose(-1, -2)) / 2**0.5
+    if float((wide == 0).float().mean()) > MANY_ZEROS:
+        drawn = drawn * (wide != 0)
+    return torch.empty_strided(dense.shape, dense.stride(), dtype=dense.dtype).copy_(drawn)
+
+
+def perturb(model: torch.nn.Module, seed: int) -> None:
+    """Add normal noise of a tenth of its rms to each floating-point parameter, in place."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if not parameter.is_floating_point() or not parameter.numel():
+                continue
+            rms = float(parameter.float().square().mean().sqrt())
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.add_((noise * PERTURBATION * max(rms, LEAST_RMS)).to(parameter.dtype))
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_floating_point():
+        return tensor.double()
+    return tensor.to(torch.complex128) if tensor.is_complex() else tensor
+
+
+def _yardstick(native: torch.Tensor, wide: torch.Tensor) -> Expected:
+    """Prepare a comparison; a float64 result that is another answer altogether is left out.
+
+    Rounding or comparing inside a module can make float64 another function; limits that follow
+    such an error would accept anything.
+    """
+    expected = expect(native, wide)
+    crude = CRUDE if native.dtype in (torch.float16, torch.bfloat16) else CRUDE / 10
+    if not expected.exact and expected.rms_ref > crude * expected.scale:
+        return expect(native, native)
+    return expected
+
+
+class Reference:
+    """The problem's module with one choice of parameters, in its own type and in float64."""
+
+    def __init__(self, model: torch.nn.Module, device: torch.device) -> None:
+        self.device = device
+        self.native = model.to(device)
+        self.double: torch.nn.Module | None = copy.deepcopy(self.native).double()
+        self.mutates: frozenset[int] = frozenset()
+        self.outline: Any = None
+
+    def run(self, value: Sequence[Any]) -> list[torch.Tensor]:
+        """Return the output tensors in their own types; notes which inputs were changed."""
+        arguments = raw.map_tensors(list(value), lambda t: t.to(self.device, copy=True))
+        tensors = raw.tensors_in(arguments)
+        versions = [t._version for t in tensors]
+        with torch.no_grad():
+            result = self.native(*arguments)
+        self.outline = raw.outline(result)
+        self.mutates |= {
+            n
+            for n, (tensor, version) in enumerate(zip(tensors, versions, strict=True))
+            if tensor._version != version
+        }
+        return [t.detach().clone() for t in raw.tensors_in(result)]
+
+    def expected(self, value: Sequence[Any]) -> list[Expected]:
+        """Return what each output must be on these arguments."""
+        native = self.run(value)
+        wide = self._wide_outputs(value, native)
+        return [_yardstick(a, b) for a, b in zip(native, wide, strict=True)]
+
+    def _wide_outputs(self, value: Sequence[Any], native: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the outputs in float64, or the native ones where that cannot be had."""
+        if self.double is None:
+            return native
+        arguments = raw.map_tensors(list(value), lambda t: _wide(t.to(self.device, copy=True)))
+        default = torch.get_default_dtype()
+        try:
+            torch.set_default_dtype(torch.float64)
+            with torch.no_grad():
+                outputs = raw.tensors_in(self.double(*arguments))
+        except torch.OutOfMemoryError:
+            raise
+        except Exception:
+            # An operator without a float64 kernel, or a module that insists on its own type.
+            self.double = None
+            return native
+        finally:
+            torch.set_default_dtype(default)
+        if [t.shape for t in outputs] != [t.shape for t in native]:
+            self.double = None
+            return native
+        return outputs
+
+
+class Bank:
+    """Secret input sets of one problem, the reference's answers, and the block workers read.
+
+    Attributes:
+        sets: the input sets, in the order of a worker's indices.
+        descriptor: sealed memory that holds inputs, constructor arguments and parameters.
+        seed: what both sides are constructed with.
+        args: description of the constructor's positional arguments.
+        kwargs: and of its keyword arguments.
+        parameters: `[dtype, shape]` of each of the reference's parameters.
+        places: where the perturbed parameters are in the block.
+        swappable: positions of the input tensors in which timed calls swap elements.
+        notes: machine-readable remarks, such as `zero_mean_skipped`.
+        output_bytes: size of the block that one call's outputs need.
+    """
+
+    def __init__(self, problem: Problem, device: str) -> None:
+        self.problem = problem
+        try:
+            self._module: ProblemModule = instantiate(problem)
+        except ProblemError as error:
+            raise JudgeError(str(error)) from error
+        self.seed = secrets.randbelow(2**31)
+        self._noise = secrets.randbelow(2**31)
+        self._generator = torch.Generator(device).manual_seed(secrets.randbelow(2**63))
+        self.notes: tuple[str, ...] = ()
+        self.descriptor = -1
+        self.output_bytes = 0
+        self._references: dict[bool, Reference] = {}
+        self._expected: dict[bool, list[list[Expected]]] = {}
+        try:
+            self._make(torch.device(device))
+        except ProblemError as error:
+            raise JudgeError(str(error)) from error
+        except torch.OutOfMemoryError:
+            self.close()
+            self._references.clear()
+            self._expected.clear()
+            self.notes = ()
+            torch.cuda.empty_cache()
+            self._make(torch.device("cpu"))
+        if device == "cuda":
+            torch.cuda.empty_cache()  # the workers need the memory
+
+    def close(self) -> None:
+        """Give the block back."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def expected(self, perturbed: bool) -> list[list[Expected]]:
+        """Return what the outputs must be, for each set and output."""
+        if perturbed not in self._expected:
+            reference = self._reference(perturbed)
+            self._expected[perturbed] = [reference.expected(s.value) for s in self.sets]
+        return self._expected[perturbed]
+
+    def expected_after_swaps(self, index: int, salt: int, perturbed: bool) -> list[Expected]:
+        """Return what the outputs must be for a timed call, whose inputs had elements swapped."""
+        value = raw.map_tensors(
+            self.sets[index].value, lambda t: t.clone(memory_format=torch.preserve_format)
+        )
+        tensors = raw.tensors_in(value)
+        places = raw.swap_places(salt, [tensors[k].numel() for k in self.swappable])
+        for k, pairs in zip(self.swappable, places, strict=True):
+            raw.swap(tensors[k], pairs)
+        return self._reference(perturbed).expected(value)
+
+    @property
+    def outline(self) -> Any:
+        """Containers and arity of the reference's result."""
+        return self._reference(True).outline
+
+    @property
+    def mutates(self) -> frozenset[int]:
+        """Positions of the input tensors that the reference itself changes."""
+        return self._reference(True).mutates
+
+    def _make(self, device: torch.device) -> None:
+        self._device = device
+        values = self._values()
+        reference = self._reference(True)
+        first = self._first_answer(reference, values[0][1])
+        if not self._answers_finite_like(reference, values[-1][1], first):
+            values.pop()
+            self.notes += ("zero_mean_skipped",)
+        store = raw.Store()
+        try:
+            trees = [store.tree(value) for _, value in values]
+            self.args, self.kwargs = self._constructor(store)
+        except TypeError as error:
+            raise JudgeError(
+                f"problem {self.problem.name}: {error}; use tensors, numbers and strings"
+            ) from None
+        shapes = {tuple((t.shape, t.dtype) for t in raw.tensors_in(v)) for _, v in values}
+        if len(shapes) > 1:
+            raise JudgeError(
+                f"problem {self.problem.name}: get_inputs must give the same shapes and types "
+                "each time it is called, but gave different ones"
+            )
+        parameters = list(reference.native.parameters())
+        self.parameters = [[raw.dtype_name(p.dtype), list(p.shape)] for p in parameters]
+        self.places = [store.tree(p)["tensor"] for p in parameters]
+        self.descriptor = store.seal("inputs")
+        block = raw.private_map(self.descriptor)
+        self.sets = tuple(
+            InputSet(name=name, value=raw.untree(tree, lambda p: raw.take(block, p)), tree=tree)
+            for (name, _), tree in zip(values, trees, strict=True)
+        )
+        self.swappable = self._swappable(raw.tensors_in(self.sets[0].value))
+        answers = self.expected(True)
+        self.output_bytes = sum(
+            raw.aligned(e.values.numel() * _element_bytes(e)) for e in answers[0]
+        )
+        self._audit(answers)
+
+    def _values(self) -> list[tuple[str, list[Any]]]:
+        shipped = [list(self._module.inputs(secrets.randbelow(2**31))) for _ in range(2)]
+        generator = self._generator
+        near = raw.map_tensors(shipped[1], lambda t: near_duplicate(t, generator))
+        signed = raw.map_tensors(shipped[0], lambda t: zero_mean(t, generator))
+        return [
+            ("shipped-0", shipped[0]),
+            ("shipped-1", shipped[1]),
+            ("near-duplicate", near),
+            ("zero-mean", signed),
+        ]
+
+    def _reference(self, perturbed: bool) -> Reference:
+        if perturbed not in self._references:
+            model = self._module.model(self.seed)
+            if perturbed:
+                perturb(model, self._noise)
+            self._references[perturbed] = Reference(model, self._device)
+            if not perturbed:
+                self._references[perturbed].mutates = self.mutates
+        return self._references[perturbed]
+
+    def _first_answer(self, reference: Reference, value: list[Any]) -> list[torch.Tensor]:
+        try:
+            first, second = reference.run(value), reference.run(value)
+        except torch.OutOfMemoryError:
+            if self._device.type == "cuda":
+                raise
+            raise JudgeError(
+                f"problem {self.problem.name}: not enough memory for the reference; "
+                "make its sizes smaller"
+            ) from None
+        except Exception as error:
+            raise JudgeError(
+                f"problem {self.problem.name}: the reference raised {type(error).__name__} on its "
+                f"own inputs: {error}"
+            ) from error
+        if not first:
+            raise JudgeError(
+                f"problem {self.problem.name}: forward must return a tensor, but returned none"
+            )
+        for n, (a, b) in enumerate(zip(first, second, strict=True)):
+            check, _ = compare(b, expect(a, a), inputs="shipped-0", output=n)
+            if not check.ok:
+                raise JudgeError(
+                    f"problem {self.problem.name}: the reference gave two different results for "
+                    "the same input (dropout in training mode?); make it deterministic"
+                )
+        return first
+
+    def _answers_finite_like(
+        self, reference: Reference, value: list[Any], first: list[torch.Tensor]
+    ) -> bool:
+        """Tell whether zero-mean inputs lie in the reference's domain."""
+        try:
+            outputs = reference.run(value)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception:
+            return False
+        return [t.shape for t in outputs] == [t.shape for t in first] and all(
+            bool((torch.isfinite(a) | ~torch.isfinite(b)).all())
+            for a, b in zip(outputs, first, strict=True)
+        )
+
+    def _constructor(self, store: raw.Store) -> tuple[Any, Any]:
+        torch.manual_seed(self.seed)
+        positional, named = self._module.init_arguments()
+        return store.tree(positional), store.tree(named)
+
+    def _swappable(self, tensors: list[torch.Tensor]) -> list[int]:
+        floats = [n for n, t in enumerate(tensors) if t.is_floating_point() and t.numel() > 1]
+        return [
+            n
+            for n in floats
+            if not _is_symmetric(tensors[n])
+            and not _has_few_values(tensors[n])
+            and float((tensors[n] == 0).float().mean()) <= MANY_ZEROS
+        ]
+
+    def _audit(self, answers: list[list[Expected]]) -> None:
+        """Note a problem whose answer hardly depends on its input."""
+        if all(
+            not e.exact
+            and all(
+                float((torch.nan_to_num(other[n].values - e.values)).abs().max())
+                <= DEGENERATE * e.scale
+                for other in answers[1:]
+                if e.values.numel()
+            )
+            for n, e in enumerate(answers[0])
+        ):
+            self.notes += ("degenerate_problem",)
+
+
+def _element_bytes(expected: Expected) -> int:
+    size = torch.empty(0, dtype=expected.dtype).element_size()
+    return size // 2 if expected.dtype.is_complex else size
+
+
+def shuffled(count: int, times: int) -> list[int]:
+    """Return every index of count, so many times, in an order nobody can foresee."""
+    generator = random.SystemRandom()
+    order: list[int] = []
+    for _ in range(times):
+        order += generator.sample(range(count), count)
+    return order

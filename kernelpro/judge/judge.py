@@ -1,0 +1,285 @@
+"""The judge of one problem on one target: right or wrong, and how fast, for each candidate.
+
+Holds the problem, the secret seeds, the float64 reference, the comparison and the clock; each
+candidate gets a process of its own that has none of them. Expected failures are values.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from time import perf_counter
+from types import TracebackType
+
+import torch
+
+from kernelpro.judge.channel import Failure
+from kernelpro.judge.correctness import Findings, compare_outputs, judge_calls
+from kernelpro.judge.outcomes import describe, shorten
+from kernelpro.judge.session import Session
+from kernelpro.judge.settings import JudgeSettings
+from kernelpro.judge.trial import Trial
+from kernelpro.judge.workers import WorkerProcess, Zygote
+from kernelpro.records import Build, Candidate, Evaluation, Outcome, Problem, Timing, Verdict
+from kernelpro.targets import Target
+
+__all__ = ["Judge", "JudgeSettings", "Session"]
+
+ISOLATION = "process: own session, allow-listed environment, deadlines, killed with descendants"
+# A time below this share of the speed of light is not believed. A processor's memory bandwidth was
+# seen to vary twofold within an hour on a shared machine; a card has its memory to itself.
+SOL_MARGIN = {"cpu": 0.5, "cuda": 0.9}
+
+
+class Judge:
+    """Judges candidates for one problem on one target; use as a context manager.
+
+    Attributes:
+        problem: what candidates must compute.
+        target: where they run.
+        settings: deadlines, numbers of calls, when a measurement is good enough.
+        sol_us: least time of a call that the machine allows; 0 if unknown.
+        threads: CPU threads of both sides.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        target: Target,
+        *,
+        settings: JudgeSettings | None = None,
+        sol_us: float = 0.0,
+    ) -> None:
+        self.problem = problem
+        self.target = target
+        self.settings = settings or JudgeSettings()
+        self.sol_us = sol_us
+        self.threads = self.settings.threads or torch.get_num_threads()
+        self._zygote: Zygote | None = None
+        self._trial: Trial | None = None
+
+    def __enter__(self) -> "Judge":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every process that the judge started and remove its scratch folder."""
+        try:
+            if self._trial is not None:
+                self._trial.close()
+                self._trial = None
+        finally:
+            if self._zygote is not None:
+                self._zygote.close()
+                self._zygote = None
+
+    @property
+    def zygote(self) -> Zygote:
+        """The fork server."""
+        if self._zygote is None:
+            self._zygote = Zygote(self.target, self.settings, self.threads)
+        return self._zygote
+
+    def baseline(self) -> Evaluation:
+        """Start everything and time the reference itself, run eagerly.
+
+        Raises:
+            JudgeError: the reference cannot run, or no worker starts.
+        """
+        phases: dict[str, float] = {}
+        with _phase(phases, "start"):
+            self.zygote.start()
+        with _phase(phases, "judge"):
+            trial = self._default_trial()
+            trial.baseline()
+        with _phase(phases, "time"):
+            timing = trial.time_baseline()
+        return Evaluation(
+            outcome=Outcome.ACCEPTED,
+            message="the reference itself",
+            verdict=Verdict(decision="accept", reasons=trial.bank.notes, isolation=ISOLATION),
+            timing=timing,
+            phases_s=phases,
+        )
+
+    def baseline_session(self) -> Session:
+        """Return a session in the baseline's process.
+
+        Raises:
+            JudgeError: the reference cannot run, or no worker starts.
+        """
+        return self._session(self._default_trial().baseline())
+
+    @contextmanager
+    def judging(
+        self, candidate: Candidate, build: Build | None = None
+    ) -> Iterator[tuple[Evaluation, Session | None]]:
+        """Judge and time a candidate; its process lives until the end of the `with`.
+
+        The session is None unless the candidate was accepted or flagged.
+
+        Raises:
+            JudgeError: the judge itself cannot work.
+        """
+        with self._evaluated(self._default_trial(), candidate, build) as (evaluation, worker):
+            yield evaluation, self._session(worker) if worker is not None else None
+
+    def confirm(self, candidate: Candidate, build: Build | None = None) -> Evaluation:
+        """Judge a would-be winner from scratch: fresh processes, fresh seeds, more samples.
+
+        Raises:
+            JudgeError: the judge itself cannot work.
+        """
+        factor = self.settings.confirm_factor
+        trial = Trial(
+            self.problem,
+            self.zygote,
+            replace(
+                self.settings,
+                calls_per_set=self.settings.calls_per_set * factor,
+                compare_bytes=self.settings.compare_bytes * factor,
+                max_judging_s=self.settings.max_judging_s * factor * factor,
+                challenged_calls=self.settings.challenged_calls * factor,
+                min_pairs=self.settings.min_pairs * factor,
+                max_pairs=self.settings.max_pairs * factor,
+                max_timing_s=self.settings.max_timing_s * factor,
+                precision=self.settings.precision / 2,
+            ),
+        )
+        try:
+            with self._evaluated(trial, candidate, build) as (evaluation, _):
+                return evaluation
+        finally:
+            trial.close()
+
+    def _default_trial(self) -> Trial:
+        if self._trial is None:
+            self._trial = Trial(self.problem, self.zygote, self.settings)
+        return self._trial
+
+    def _session(self, worker: WorkerProcess) -> Session:
+        return Session(worker, self.target.name, self.settings.collect_deadline_s)
+
+    @contextmanager
+    def _evaluated(
+        self, trial: Trial, candidate: Candidate, build: Build | None
+    ) -> Iterator[tuple[Evaluation, WorkerProcess | None]]:
+        if build is not None and not build.ok:
+            yield (
+                Evaluation(outcome=Outcome.COMPILE_ERROR, message=shorten(build.log), build=build),
+                None,
+            )
+            return
+        trial.baseline()
+        phases: dict[str, float] = {}
+        with _phase(phases, "start"):
+            worker = trial.start()
+        try:
+            evaluation = replace(self._evaluate(trial, worker, candidate, phases), build=build)
+            evaluation = replace(evaluation, phases_s=dict(phases))
+            good = evaluation.outcome in (Outcome.ACCEPTED, Outcome.FLAGGED)
+            yield evaluation, worker if good else None
+        finally:
+            worker.end()
+
+    def _evaluate(
+        self, trial: Trial, worker: WorkerProcess, candidate: Candidate, phases: dict[str, float]
+    ) -> Evaluation:
+        """Take a candidate through load, judge and time; any failure ends it as a value."""
+        bank = trial.bank
+        step = "loading"
+        try:
+            with _phase(phases, "load"):
+                perturbed = trial.load(worker, candidate)
+            step = "a call"
+            with _phase(phases, "judge"):
+                findings = judge_calls(worker, bank, perturbed, trial.settings)
+            if not findings.ok:
+                return _wrong(findings)
+            step = "a timed call"
+            with _phase(phases, "time"):
+                measured = trial.time(worker)
+        except Failure as failure:
+            outcome, message = describe(failure, worker, step)
+            return Evaluation(outcome=outcome, message=message)
+        with _phase(phases, "judge"):
+            for challenge in measured.challenges:
+                if challenge.problem is not None:
+                    findings.reject(*challenge.problem)
+                    continue
+                compare_outputs(
+                    challenge.outputs,
+                    bank.expected_after_swaps(challenge.index, challenge.salt, perturbed),
+                    f"{bank.sets[challenge.index].name}, timed",
+                    findings,
+                )
+        if worker.drain.total_bytes > self.settings.output_bytes:
+            findings.reject(
+                "output_flood", f"it printed {worker.drain.total_bytes} bytes while it ran"
+            )
+        if measured.inconsistency:
+            findings.reject("timing_inconsistent", measured.inconsistency)
+        if not findings.ok:
+            return _wrong(findings)
+        return self._accepted(trial, findings, measured.timing, perturbed)
+
+    def _accepted(
+        self, trial: Trial, findings: Findings, timing: Timing, perturbed: bool
+    ) -> Evaluation:
+        flags, words = list(findings.flags), []
+        if "degenerate_problem" in trial.bank.notes:
+            flags.append("degenerate_problem")
+        if timing.median_us < SOL_MARGIN[self.target.device] * self.sol_us:
+            flags.append("faster_than_sol")
+            words.append(
+                f"{timing.median_us:.1f} us is faster than the machine allows "
+                f"({self.sol_us:.1f} us)"
+            )
+        if "reused_output_buffer" in flags:
+            words.append("each call overwrites the result of the one before")
+        if "degenerate_problem" in flags:
+            words.append("the problem's answer does not depend on its input")
+        notes = [n for n in trial.bank.notes if n not in flags]
+        if not perturbed:
+            notes.append("params_unverified")
+        return Evaluation(
+            outcome=Outcome.FLAGGED if flags else Outcome.ACCEPTED,
+            message="; ".join(words) or f"right in {findings.calls} calls",
+            verdict=Verdict(
+                decision="flag" if flags else "accept",
+                reasons=(*flags, *notes),
+                checks=tuple(findings.checks.values()),
+                calls_compared=findings.calls,
+                isolation=ISOLATION,
+            ),
+            timing=timing,
+        )
+
+
+def _wrong(findings: Findings) -> Evaluation:
+    return Evaluation(
+        outcome=Outcome.WRONG_RESULT,
+        message=findings.message,
+        verdict=Verdict(
+            decision="reject",
+            reasons=tuple(findings.reasons),
+            checks=tuple(findings.checks.values()),
+            calls_compared=findings.calls,
+            isolation=ISOLATION,
+        ),
+    )
+
+
+@contextmanager
+def _phase(phases: dict[str, float], name: str) -> Iterator[None]:
+    began = perf_counter()
+    try:
+        yield
+    finally:
+        phases[name] = phases.get(name, 0.0) + perf_counter() - began

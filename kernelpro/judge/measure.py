@@ -1,0 +1,362 @@
+"""Times a candidate interleaved with the baseline: base, candidate, candidate, base, ...
+
+On the CPU the judge's own clock decides: one byte out, one byte back around each call, less the
+same without the call. On CUDA events decide, behind a kernel that spins until all launches of
+the block are queued, so that they hold the GPU's time and not the launches'. The judge's clock
+attests them: they must not fall short of the time of a block of calls less that of a block
+without calls. Timed calls get inputs that no earlier call had, and a random sample of their
+outputs is kept for comparison.
+"""
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernelpro.judge import timing
+from kernelpro.judge.channel import Failure, Garbage
+from kernelpro.judge.correctness import form_error, read_outputs
+from kernelpro.judge.inputs import Bank
+from kernelpro.judge.settings import JudgeSettings
+from kernelpro.judge.workers import WorkerProcess
+from kernelpro.records import Timing
+
+LEAST_US = 0.05  # what is left of a call after subtraction is never less
+NULLS_PER_BLOCK = 2
+AGREEMENT = 0.25  # events may fall short of the judge's wall clock by this share,
+AGREEMENT_US = 15.0  # or by this much for each call
+SPIN_MARGIN = 1.5  # of the time that queueing a block's launches took
+MOST_SPIN_US = 100_000.0
+
+
+class BaselineFailed(Exception):
+    """The baseline's worker failed while it was timed."""
+
+
+@dataclass(slots=True)
+class Challenge:
+    """A timed call whose outputs the judge fetched.
+
+    Attributes:
+        index: input set.
+        salt: what its swapped elements derive from.
+        outputs: copies of the outputs, taken to be of the right form.
+        problem: reason and sentence if they were not.
+    """
+
+    index: int
+    salt: int
+    outputs: list[torch.Tensor]
+    problem: tuple[str, str] | None = None
+
+
+@dataclass(slots=True)
+class Side:
+    """One worker while it is timed.
+
+    Attributes:
+        worker: its process.
+        times_us: times of its calls, by block.
+        walls_us: on CUDA, the judge's wall time of each block, for each call.
+        nulls_us: times without a call: for each handshake, or on CUDA for each call's place.
+        calls: timed calls in a block.
+        spin_us: on CUDA, how long a block's first kernel spins.
+    """
+
+    worker: WorkerProcess
+    times_us: list[list[float]] = field(default_factory=list)
+    walls_us: list[float] = field(default_factory=list)
+    nulls_us: list[float] = field(default_factory=list)
+    calls: int = 1
+    spin_us: float = 0.0
+
+    def block_us(self) -> list[float]:
+        """Median of each block, less the handshake's."""
+        null = self._null_us()
+        return [max(timing.median(block) - null, LEAST_US) for block in self.times_us]
+
+    def all_us(self) -> list[float]:
+        """Every call's time, less the handshake's."""
+        null = self._null_us()
+        return [max(t - null, LEAST_US) for block in self.times_us for t in block]
+
+    def _null_us(self) -> float:
+        by_events = bool(self.walls_us)
+        return 0.0 if by_events or not self.nulls_us else timing.median(self.nulls_us)
+
+
+@dataclass(slots=True)
+class Measurement:
+    """What one interleaved measurement gave.
+
+    Attributes:
+        timing: the statistics.
+        challenges: timed calls to be compared.
+        inconsistency: why the two clocks do not agree, in words, or empty.
+    """
+
+    timing: Timing
+    challenges: list[Challenge]
+    inconsistency: str = ""
+
+
+class Stopwatch:
+    """Runs blocks of timed calls on the workers of one bank."""
+
+    def __init__(self, bank: Bank, settings: JudgeSettings, threads: int) -> None:
+        self.bank = bank
+        self.settings = settings
+        self.threads = threads
+        self._random = random.SystemRandom()
+        self._order: list[int] = []
+        self._salts: list[int] = []
+        self._queueing_us = 0.0
+
+    def compare(self, base: WorkerProcess, candidate: WorkerProcess) -> Measurement:
+        """Time a candidate against the baseline.
+
+        Raises:
+            Failure: the candidate's worker failed.
+            BaselineFailed: the baseline's did.
+        """
+        settings = self.settings
+        sides = (Side(base), Side(candidate))
+        kept: list[Challenge] = []
+        last: Challenge | None = None
+        # The order within a pair alternates, so that equal sides meet and need no switch.
+        began = time.monotonic()
+        for side in sides:
+            self._warm_up(side, baseline=side is sides[0])
+        active: Side | None = None
+        pairs = 0
+        while pairs < settings.max_pairs:
+            for side in sides if pairs % 2 == 0 else sides[::-1]:
+                is_base = side is sides[0]
+                challenged = -1 if is_base else self._random.randrange(side.calls)
+                challenge = self._guarded(is_base, side, side is not active, challenged)
+                active = side
+                if challenge is not None:
+                    last = challenge
+            pairs += 1
+            if last is not None:
+                _keep_a_sample(kept, last, pairs, settings.challenged_calls - 1, self._random)
+            ratios = _ratios(sides)
+            if timing.is_enough(
+                ratios,
+                min_pairs=settings.min_pairs,
+                precision=settings.precision,
+                hopeless=settings.hopeless,
+            ):
+                break
+            if pairs >= settings.min_pairs and time.monotonic() - began > settings.max_timing_s:
+                break
+        if last is not None and last not in kept:
+            kept.append(last)
+        return Measurement(
+            timing=timing.summarise(
+                sides[1].all_us(),
+                sides[0].all_us(),
+                _ratios(sides),
+                baseline="eager",
+                clock=self._clock_name(candidate),
+                threads=self.threads if candidate.device == "cpu" else 0,
+            ),
+            challenges=kept,
+            inconsistency=_inconsistency(sides[1]),
+        )
+
+    def alone(self, base: WorkerProcess) -> Timing:
+        """Time the baseline by itself.
+
+        Raises:
+            BaselineFailed: its worker failed.
+        """
+        side = Side(base)
+        self._warm_up(side, baseline=True)
+        began = time.monotonic()
+        for n in range(self.settings.max_pairs):
+            self._guarded(True, side, n == 0, -1)
+            if n + 1 >= self.settings.min_pairs and (
+                time.monotonic() - began > self.settings.max_timing_s / 4
+            ):
+                break
+        times = side.all_us()
+        return timing.summarise(
+            times,
+            times,
+            [1.0],
+            baseline="eager",
+            clock=self._clock_name(base),
+            threads=self.threads if base.device == "cpu" else 0,
+        )
+
+    def _clock_name(self, worker: WorkerProcess) -> str:
+        if worker.device == "cpu":
+            return "judge's wall clock around each call, less an empty handshake"
+        return "CUDA events behind a full queue, attested by the judge's wall clock"
+
+    def _guarded(
+        self, is_base: bool, side: Side, switched: bool, challenged: int
+    ) -> Challenge | None:
+        try:
+            if side.worker.device == "cpu":
+                return self._cpu_block(side, switched, challenged)
+            return self._cuda_block(side, challenged)
+        except Failure as failure:
+            if is_base:
+                raise BaselineFailed from failure
+            raise
+
+    def _warm_up(self, side: Side, *, baseline: bool) -> None:
+        """Make two calls and decide from them how many a block takes."""
+        settings = self.settings
+        try:
+            if side.worker.device == "cpu":
+                time.sleep(settings.settle_s)
+                spent = [self._cpu_call(side.worker)[0] / 1e3 for _ in range(3)]
+                side.calls = _calls_in_block(min(spent), settings)
+                side.nulls_us += self._handshakes(side.worker)
+                return
+            self._cuda_calls(side, 2, call=True, keep=-1)
+            events, _ = self._cuda_calls(side, 3, call=True, keep=-1)
+            side.calls = max(3, _calls_in_block(timing.median(events), settings))
+            _, wall_us = self._cuda_calls(side, side.calls, call=True, keep=-1)
+            # The worker's word can only make its own block look slower than it is.
+            side.spin_us = SPIN_MARGIN * min(self._queueing_us, wall_us, MOST_SPIN_US)
+            for _ in range(3):
+                _, wall_us = self._cuda_calls(side, side.calls, call=False, keep=-1)
+                side.nulls_us.append(wall_us / side.calls)
+        except Failure as failure:
+            if baseline:
+                raise BaselineFailed from failure
+            raise
+
+    # --- the CPU ----------------------------------------------------------------------------
+
+    def _cpu_call(self, worker: WorkerProcess) -> tuple[int, int, int]:
+        index = self._random.randrange(len(self.bank.sets))
+        salt = self._random.getrandbits(64)
+        worker.channel.prepare(index, salt, self.settings.call_deadline_s)
+        return worker.channel.timed(b"g", self.settings.call_deadline_s), index, salt
+
+    def _handshakes(self, worker: WorkerProcess) -> list[float]:
+        return [
+            worker.channel.timed(b"n", self.settings.call_deadline_s) / 1e3
+            for _ in range(NULLS_PER_BLOCK)
+        ]
+
+    def _cpu_block(self, side: Side, switched: bool, challenged: int) -> Challenge | None:
+        if switched:
+            time.sleep(self.settings.settle_s)
+            self._cpu_call(side.worker)  # warms threads and caches; not counted
+        times, challenge = [], None
+        for n in range(side.calls):
+            spent, index, salt = self._cpu_call(side.worker)
+            times.append(spent / 1e3)
+            if n == challenged:
+                challenge = self._fetch(side.worker, index, salt)
+        side.times_us.append(times)
+        side.nulls_us += self._handshakes(side.worker)
+        return challenge
+
+    # --- CUDA -------------------------------------------------------------------------------
+
+    def _cuda_calls(
+        self, side: Side, count: int, *, call: bool, keep: int
+    ) -> tuple[list[float], float]:
+        """Run a block in the worker; its event times and the judge's wall time, in us."""
+        self._order = [self._random.randrange(len(self.bank.sets)) for _ in range(count)]
+        self._salts = [self._random.getrandbits(64) for _ in range(count)]
+        began = time.perf_counter_ns()
+        reply = side.worker.channel.request(
+            "block",
+            self.settings.call_deadline_s,
+            order=self._order,
+            salts=self._salts,
+            keep=keep,
+            call=call,
+            spin_us=side.spin_us,
+        )
+        wall_us = (time.perf_counter_ns() - began) / 1e3
+        queueing_us = reply.get("queueing_us")
+        self._queueing_us = queueing_us if isinstance(queueing_us, float) else 0.0
+        return _event_times(reply, count), wall_us
+
+    def _cuda_block(self, side: Side, challenged: int) -> Challenge | None:
+        events, wall_us = self._cuda_calls(side, side.calls, call=True, keep=challenged)
+        side.times_us.append(events)
+        side.walls_us.append(wall_us / side.calls)
+        if challenged < 0:
+            return None
+        return self._fetch(side.worker, self._order[challenged], self._salts[challenged])
+
+    # --- both -------------------------------------------------------------------------------
+
+    def _fetch(self, worker: WorkerProcess, index: int, salt: int) -> Challenge:
+        reply = worker.channel.request("fetch", self.settings.call_deadline_s, earlier=False)
+        problem = form_error(reply, self.bank, worker.device)
+        expected = self.bank.expected(True)[index]
+        outputs = (
+            []
+            if problem
+            else [
+                t.to(e.values.device, copy=True)
+                for t, e in zip(read_outputs(worker.out, expected), expected, strict=True)
+            ]
+        )
+        return Challenge(index=index, salt=salt, outputs=outputs, problem=problem)
+
+
+def _calls_in_block(call_us: float, settings: JudgeSettings) -> int:
+    return max(1, min(settings.max_block_calls, int(settings.block_s * 1e6 / max(call_us, 1.0))))
+
+
+def _event_times(reply: dict[str, Any], count: int) -> list[float]:
+    events = reply.get("events_us")
+    if (
+        not isinstance(events, list)
+        or len(events) != count
+        or not all(isinstance(e, float) and 0.0 <= e < 1e12 for e in events)
+    ):
+        raise Garbage("event times that are no times")
+    return [max(float(e), LEAST_US) for e in events]
+
+
+def _ratios(sides: Sequence[Side]) -> list[float]:
+    base, candidate = sides[0].block_us(), sides[1].block_us()
+    return [b / c for b, c in zip(base, candidate, strict=True)]
+
+
+def _keep_a_sample(
+    kept: list[Challenge],
+    new: Challenge,
+    seen: int,
+    size: int,
+    generator: random.SystemRandom,
+) -> None:
+    """Keep a uniform sample of all challenges seen so far (reservoir sampling)."""
+    if len(kept) < size:
+        kept.append(new)
+    elif size > 0 and (place := generator.randrange(seen)) < size:
+        kept[place] = new
+
+
+def _inconsistency(side: Side) -> str:
+    """Compare event times with the slope of the judge's wall clock.
+
+    Events that claim more than the wall clock saw gain a candidate nothing, so only work that they
+    leave out is held against it.
+    """
+    if not side.walls_us:
+        return ""
+    slope_us = timing.median(side.walls_us) - timing.median(side.nulls_us)
+    events_us = timing.median([sum(block) / len(block) for block in side.times_us])
+    if slope_us - events_us <= max(AGREEMENT * slope_us, AGREEMENT_US):
+        return ""
+    return (
+        f"CUDA events in its process say {events_us:.1f} us a call, but the judge's clock saw "
+        f"{slope_us:.1f} us"
+    )

@@ -1,0 +1,249 @@
+"""Values as raw bytes plus a JSON description: how tensors cross the wall, never as pickles.
+
+A value (tensors inside lists, tuples and dicts of plain values) becomes a JSON tree in which each
+tensor is a place in one block of memory: offset, shape, strides and element type.
+"""
+
+import fcntl
+import mmap
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+ALIGNMENT = 64
+
+DTYPES: dict[str, torch.dtype] = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in vars(torch).values()
+    if isinstance(dtype, torch.dtype)
+}
+
+_MASK = (1 << 64) - 1
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return torch's name of a dtype without the prefix."""
+    return str(dtype).removeprefix("torch.")
+
+
+def aligned(size: int) -> int:
+    """Round size (bytes) up to the alignment that tensors have in a block."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor on the CPU, with its own strides where they leave no gaps or overlaps."""
+    tensor = tensor.detach().cpu()
+    expected = 1
+    order = sorted(range(tensor.dim()), key=lambda d: (tensor.stride(d), tensor.shape[d]))
+    for d in order:
+        if tensor.shape[d] == 1:
+            continue
+        if tensor.stride(d) != expected:
+            return tensor.contiguous()
+        expected *= tensor.shape[d]
+    return tensor
+
+
+def flat(tensor: torch.Tensor) -> torch.Tensor:
+    """View the elements of a dense tensor as one dimension, in the order they lie in memory."""
+    return tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())
+
+
+def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """View the elements of a dense tensor as bytes, in the order they lie in memory."""
+    return flat(tensor).view(torch.uint8)
+
+
+def same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Tell whether two dense tensors of one layout are equal bit by bit, NaNs included."""
+    if a.numel() != b.numel() or a.dtype != b.dtype:
+        return False
+    one, two = as_bytes(a), as_bytes(b)
+    if one.numel() % 8 == 0 and one.storage_offset() % 8 == 0 and two.storage_offset() % 8 == 0:
+        one, two = one.view(torch.int64), two.view(torch.int64)
+    if one.device.type == "cpu":
+        # On one core: the other ones may be busy with a worker's threads.
+        return bool(np.array_equal(one.numpy(), two.numpy()))
+    return bool(torch.equal(one, two))
+
+
+@dataclass(slots=True)
+class Store:
+    """Collects tensors for one block; `tree` describes a value, `seal` makes the block."""
+
+    tensors: list[torch.Tensor] = field(default_factory=list)
+    size: int = 0
+
+    def tree(self, value: Any) -> Any:
+        """Describe a value, taking its tensors into the block.
+
+        Raises:
+            TypeError: the value holds something that is neither a tensor nor plain.
+        """
+        if isinstance(value, torch.Tensor):
+            tensor = dense(value)
+            place = {
+                "tensor": [
+                    self.size,
+                    dtype_name(tensor.dtype),
+                    list(tensor.shape),
+                    list(tensor.stride()),
+                ]
+            }
+            self.tensors.append(tensor)
+            self.size += aligned(tensor.numel() * tensor.element_size())
+            return place
+        if value is None or isinstance(value, bool | int | float | str):
+            return {"plain": value}
+        if isinstance(value, list | tuple):
+            kind = "list" if isinstance(value, list) else "tuple"
+            return {kind: [self.tree(item) for item in value]}
+        if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+            return {"dict": {key: self.tree(item) for key, item in value.items()}}
+        if isinstance(value, torch.dtype):
+            return {"dtype": dtype_name(value)}
+        raise TypeError(f"a value of type {type(value).__name__} cannot be handed to a worker")
+
+    def seal(self, name: str) -> int:
+        """Write the tensors to a block that nobody can change any more; returns its descriptor."""
+        descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(descriptor, max(self.size, mmap.PAGESIZE))
+        offset = 0
+        for tensor in self.tensors:
+            size = tensor.numel() * tensor.element_size()
+            rest = as_bytes(tensor).numpy().data if size else memoryview(b"")
+            place = offset
+            while rest:
+                written = os.pwrite(descriptor, rest, place)
+                rest, place = rest[written:], place + written
+            offset += aligned(size)
+        fcntl.fcntl(
+            descriptor,
+            fcntl.F_ADD_SEALS,
+            fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL,
+        )
+        return descriptor
+
+
+def take(block: mmap.mmap, place: Sequence[Any]) -> torch.Tensor:
+    """View the tensor at a place in a block, without copying it."""
+    offset, name, shape, stride = place
+    dtype = DTYPES[name]
+    count = 1
+    for size in shape:
+        count *= size
+    if count == 0:
+        return torch.empty(shape, dtype=dtype)
+    line = torch.frombuffer(block, dtype=dtype, count=count, offset=offset)
+    return line.as_strided(shape, stride)
+
+
+def untree(tree: Any, tensor: Callable[[Sequence[Any]], Any]) -> Any:
+    """Rebuild a value from its tree; `tensor` turns a place into what stands there."""
+    ((kind, item),) = tree.items()
+    if kind == "tensor":
+        return tensor(item)
+    if kind == "plain":
+        return item
+    if kind == "dtype":
+        return DTYPES[item]
+    if kind == "dict":
+        return {key: untree(each, tensor) for key, each in item.items()}
+    values = [untree(each, tensor) for each in item]
+    return values if kind == "list" else tuple(values)
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Return the tensors inside a value, in the order in which a tree lists them."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, list | tuple):
+        return [t for item in value for t in tensors_in(item)]
+    if isinstance(value, dict):
+        return [t for item in value.values() for t in tensors_in(item)]
+    return []
+
+
+def map_tensors(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
+    """Rebuild a value with each tensor replaced, containers kept."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, list | tuple):
+        items = [map_tensors(item, change) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, dict):
+        return {key: map_tensors(item, change) for key, item in value.items()}
+    return value
+
+
+def outline(value: Any) -> Any:
+    """Describe a module's result without its numbers: containers, arity, plain values.
+
+    Lists and tuples count as the same; the type of a leaf that is no tensor is named.
+    """
+    if isinstance(value, torch.Tensor):
+        return "tensor"
+    if isinstance(value, list | tuple):
+        return [outline(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): outline(item) for key, item in value.items()}
+    if value is None or isinstance(value, bool | int | float | str):
+        return f"{type(value).__name__} {value!r:.60}"
+    return type(value).__name__
+
+
+def swap_places(salt: int, sizes: Iterable[int], swaps: int = 4) -> list[list[tuple[int, int]]]:
+    """Derive from salt, for each tensor of so many elements, which pairs of elements to swap.
+
+    Judge and worker compute the same; the numbers come from the splitmix64 generator.
+    """
+    state = salt & _MASK
+
+    def draw() -> int:
+        nonlocal state
+        state = (state + 0x9E3779B97F4A7C15) & _MASK
+        z = state
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+        return z ^ (z >> 31)
+
+    places: list[list[tuple[int, int]]] = []
+    for size in sizes:
+        if size < 2:
+            places.append([])
+            continue
+        drawn = {draw() % size: None for _ in range(2 * swaps)}
+        half = list(drawn)[: len(drawn) // 2 * 2]
+        places.append(list(zip(half[::2], half[1::2], strict=True)))
+    return places
+
+
+def swap(tensor: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> None:
+    """Swap pairs of elements of a dense tensor in place; places count in memory order."""
+    if not pairs:
+        return
+    line = flat(tensor)
+    to = torch.tensor([i for pair in pairs for i in pair], device=tensor.device)
+    source = torch.tensor([i for a, b in pairs for i in (b, a)], device=tensor.device)
+    line[to] = line[source]
+
+
+def private_map(descriptor: int) -> mmap.mmap:
+    """Map a block so that changes stay in this process."""
+    return mmap.mmap(descriptor, os.fstat(descriptor).st_size, access=mmap.ACCESS_COPY)
+
+
+def output_block(size: int) -> tuple[int, mmap.mmap]:
+    """Make a block that a worker fills and this process reads; its size cannot change."""
+    size = max(size, mmap.PAGESIZE)
+    descriptor = os.memfd_create("outputs", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, size)
+    fcntl.fcntl(
+        descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+    )
+    return descriptor, mmap.mmap(descriptor, size)

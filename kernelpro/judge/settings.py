@@ -1,0 +1,54 @@
+"""The judge's settings: deadlines, numbers of calls, and when a measurement is good enough."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeSettings:
+    """Constants of the judge; the table `[judge]` of kernelpro.toml.
+
+    Attributes:
+        start_deadline_s: for starting the fork server (importing torch) and for one fork.
+        load_deadline_s: for importing a candidate, building included, and constructing it.
+        first_call_deadline_s: for the first call, which may compile or tune.
+        call_deadline_s: for each later call, timed or not.
+        collect_deadline_s: for one collector's run in the candidate's process.
+        threads: CPU threads of both sides; 0 takes torch's own number.
+        calls_per_set: compared calls on each input set; fewer when outputs are large.
+        compare_bytes: the output bytes up to which calls_per_set is kept.
+        max_judging_s: wall time after which two calls on each set are enough.
+        challenged_calls: timed calls whose outputs are fetched and compared.
+        min_pairs: interleaved pairs of a baseline and a candidate block measured at least.
+        max_pairs: pairs measured at most.
+        block_s: about how long the timed calls of one block take.
+        max_block_calls: timed calls in one block at most.
+        max_timing_s: wall time after which no further pair is begun once min_pairs are there.
+        precision: width of the 95 % interval of the speed-up at which measuring ends.
+        hopeless: speed-up below which a candidate is timed no longer, after three pairs.
+        settle_s: pause before the other side runs, so that spinning OpenMP threads go to sleep.
+        confirm_factor: how many times more calls and time the winner's confirmation takes.
+        output_bytes: printed output above which a candidate is rejected.
+        file_bytes: largest file that a candidate's process may write.
+    """
+
+    start_deadline_s: float = 120.0
+    load_deadline_s: float = 180.0
+    first_call_deadline_s: float = 60.0
+    call_deadline_s: float = 60.0
+    collect_deadline_s: float = 180.0
+    threads: int = 0
+    calls_per_set: int = 6
+    compare_bytes: int = 256 << 20
+    max_judging_s: float = 0.5
+    challenged_calls: int = 3
+    min_pairs: int = 5
+    max_pairs: int = 40
+    block_s: float = 0.015
+    max_block_calls: int = 30
+    max_timing_s: float = 2.0
+    precision: float = 0.03
+    hopeless: float = 0.7
+    settle_s: float = 0.008
+    confirm_factor: int = 3
+    output_bytes: int = 8 << 20
+    file_bytes: int = 1 << 30

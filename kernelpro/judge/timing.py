@@ -1,0 +1,92 @@
+"""Statistics of interleaved timings: pure functions on lists of numbers.
+
+The decision variable is the logarithm of baseline time / candidate time for each interleaved
+pair of blocks, whose drift cancels; its median's interval is found by bootstrap over the pairs.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from kernelpro.records import Timing
+
+RESAMPLES = 1000
+BOOTSTRAP_SEED = 20260101  # a constant, so that equal data give an equal interval
+FASTER = 1.02  # the interval must end above this before anything is called faster
+
+
+def median(values: Sequence[float]) -> float:
+    """Return the median."""
+    return float(np.median(np.asarray(values, dtype=np.float64)))
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Return a percentile, interpolated linearly."""
+    return float(np.percentile(np.asarray(values, dtype=np.float64), percent))
+
+
+def interval(ratios: Sequence[float]) -> tuple[float, float, float]:
+    """Return the median ratio and the ends of its 95 % bootstrap interval.
+
+    Args:
+        ratios: one positive ratio for each pair, at least one.
+    """
+    logs = np.log(np.asarray(ratios, dtype=np.float64))
+    generator = np.random.default_rng(BOOTSTRAP_SEED)
+    drawn = generator.integers(0, len(logs), size=(RESAMPLES, len(logs)))
+    medians = np.median(logs[drawn], axis=1)
+    low, high = np.percentile(medians, (2.5, 97.5))
+    return math.exp(float(np.median(logs))), math.exp(float(low)), math.exp(float(high))
+
+
+def is_enough(
+    ratios: Sequence[float], *, min_pairs: int, precision: float, hopeless: float
+) -> bool:
+    """Decide whether more pairs would tell nothing that the search needs.
+
+    Args:
+        ratios: baseline time / candidate time, for each pair so far.
+        min_pairs: pairs that anything but a hopeless candidate gets.
+        precision: relative width of the interval that is good enough.
+        hopeless: ratio below which three pairs are enough.
+    """
+    if len(ratios) >= 3 and max(ratios) < hopeless:
+        return True
+    if len(ratios) < min_pairs:
+        return False
+    _, low, high = interval(ratios)
+    clearly_slower = high < 1.0 - precision
+    clearly_faster = low > FASTER + 2 * precision and high / low - 1.0 <= 3 * precision
+    return high / low - 1.0 <= precision or clearly_slower or clearly_faster
+
+
+def summarise(
+    candidate_us: Sequence[float],
+    baseline_us: Sequence[float],
+    ratios: Sequence[float],
+    *,
+    baseline: str,
+    clock: str,
+    threads: int,
+) -> Timing:
+    """Make the record of one interleaved measurement; times in microseconds."""
+    speedup, low, high = interval(ratios)
+    return Timing(
+        median_us=median(candidate_us),
+        p20_us=percentile(candidate_us, 20),
+        p80_us=percentile(candidate_us, 80),
+        runs=len(candidate_us),
+        baseline_us=median(baseline_us),
+        baseline=baseline,
+        speedup=speedup,
+        speedup_low=low,
+        speedup_high=high,
+        clock=clock,
+        threads=threads,
+    )
+
+
+def is_faster(timing: Timing) -> bool:
+    """Tell whether the measurement shows that the candidate is faster than the baseline."""
+    return timing.speedup_low > FASTER

@@ -1,0 +1,170 @@
+"""One bank of secret inputs with the baseline's worker on it, where candidates are tried."""
+
+from dataclasses import replace
+from typing import Any
+
+from kernelpro.errors import JudgeError
+from kernelpro.judge.channel import Failure
+from kernelpro.judge.correctness import judge_calls
+from kernelpro.judge.inputs import Bank
+from kernelpro.judge.measure import BaselineFailed, Measurement, Stopwatch
+from kernelpro.judge.outcomes import describe
+from kernelpro.judge.settings import JudgeSettings
+from kernelpro.judge.workers import WorkerProcess, Zygote
+from kernelpro.records import Candidate, Problem, Timing
+
+
+class Trial:
+    """One bank of secret inputs and the baseline's worker; candidates are loaded and timed here."""
+
+    def __init__(self, problem: Problem, zygote: Zygote, settings: JudgeSettings) -> None:
+        self.problem = problem
+        self.zygote = zygote
+        self.settings = settings
+        self.bank = Bank(problem, zygote.target.device)
+        self.stopwatch = Stopwatch(self.bank, settings, zygote.threads)
+        self._base: WorkerProcess | None = None
+
+    def close(self) -> None:
+        """End the baseline's worker and give the inputs' memory back."""
+        if self._base is not None:
+            self._base.end()
+            self._base = None
+        self.bank.close()
+
+    def start(self) -> WorkerProcess:
+        """Fork a worker and give it the inputs.
+
+        Raises:
+            JudgeError: no worker starts.
+        """
+        worker = self.zygote.fork()
+        try:
+            worker.attach(
+                self.bank.descriptor,
+                self.bank.output_bytes,
+                self.zygote.target,
+                self.settings.start_deadline_s,
+            )
+        except Failure as failure:
+            _, words = describe(failure, worker, "its start")
+            worker.end()
+            raise JudgeError(f"a fresh worker process does not work: {words}") from None
+        except BaseException:
+            worker.end()
+            raise
+        return worker
+
+    def baseline(self) -> WorkerProcess:
+        """Return the baseline's worker, started and compared with the reference if need be.
+
+        Raises:
+            JudgeError: the reference cannot run in a worker.
+        """
+        if self._base is not None and self._base.alive:
+            return self._base
+        problem = self.problem
+        worker = self.start()
+        try:
+            self._load(
+                worker,
+                "load_reference",
+                seed=self.bank.seed,
+                problem={
+                    "name": problem.name,
+                    "origin": problem.origin,
+                    "source": problem.source,
+                    "target": problem.target,
+                    "sizes": dict(problem.sizes),
+                },
+            )
+            few = replace(self.settings, calls_per_set=1)
+            findings = judge_calls(worker, self.bank, True, few)
+        except Failure as failure:
+            _, words = describe(failure, worker, "the baseline's first calls")
+            worker.end()
+            raise JudgeError(f"problem {problem.name}: the reference fails: {words}") from None
+        except BaseException:
+            worker.end()
+            raise
+        if not findings.ok:
+            worker.end()
+            raise JudgeError(
+                f"problem {problem.name}: the reference disagrees with itself: {findings.message}"
+            )
+        self._base = worker
+        return worker
+
+    def restart_baseline(self) -> WorkerProcess:
+        """Replace a baseline's worker that failed."""
+        if self._base is not None:
+            self._base.end()
+            self._base = None
+        return self.baseline()
+
+    def load(self, worker: WorkerProcess, candidate: Candidate) -> bool:
+        """Load a candidate; returns whether it has taken the perturbed parameters.
+
+        Raises:
+            Failure: its worker failed.
+        """
+        path = worker.scratch / "candidate.py"
+        path.write_text(candidate.source, encoding="utf-8")
+        return self._load(
+            worker,
+            "load",
+            path=str(path),
+            seed=self.bank.seed,
+            args=self.bank.args,
+            kwargs=self.bank.kwargs,
+        )
+
+    def _load(self, worker: WorkerProcess, op: str, **fields: Any) -> bool:
+        reply = worker.channel.request(op, self.settings.load_deadline_s, **fields)
+        same = reply.get("parameters") == self.bank.parameters
+        if same and self.bank.places:
+            worker.channel.request(
+                "overwrite", self.settings.call_deadline_s, places=self.bank.places
+            )
+        worker.channel.request(
+            "stage",
+            self.settings.call_deadline_s,
+            sets=[s.tree for s in self.bank.sets],
+            swappable=self.bank.swappable,
+        )
+        return same
+
+    def time(self, worker: WorkerProcess) -> Measurement:
+        """Time a candidate against the baseline, which is restarted once if it fails.
+
+        Raises:
+            Failure: the candidate's worker failed.
+            JudgeError: the baseline's failed twice.
+        """
+        try:
+            return self.stopwatch.compare(self.baseline(), worker)
+        except BaselineFailed:
+            base = self.restart_baseline()
+        try:
+            return self.stopwatch.compare(base, worker)
+        except BaselineFailed as failed:
+            raise JudgeError(
+                f"the baseline's process failed twice while it was timed: {failed.__cause__!r}"
+            ) from failed
+
+    def time_baseline(self) -> Timing:
+        """Time the baseline by itself; it is restarted once if it fails.
+
+        Raises:
+            JudgeError: it failed twice.
+        """
+        try:
+            return self.stopwatch.alone(self.baseline())
+        except BaselineFailed:
+            base = self.restart_baseline()
+        try:
+            return self.stopwatch.alone(base)
+        except BaselineFailed as failed:
+            raise JudgeError(
+                f"the baseline's process failed twice while it was timed: {failed.__cause__!r}"
+            ) from failed

@@ -1,0 +1,371 @@
+"""Runs one candidate, or the reference as the baseline. Its word is never final.
+
+Trusted code, but it shares its process with the candidate: the judge checks every reply against
+what it expects. Requests are one JSON object a line, each with a nonce that the reply repeats;
+around a timed call single bytes take their place, because they cost less:
+
+    p + set (1 byte) + salt (8 bytes)   refill the inputs, swap a few elements    -> r
+    g                                   call the module once                      -> d
+    n                                   the same without the call                 -> d
+
+An exception during these answers x; the `error` request then says which.
+"""
+
+import importlib
+import importlib.util
+import json
+import mmap
+import os
+import socket
+import struct
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+
+from kernelpro.judge import raw
+
+ERROR_CHARACTERS = 4000
+SPIN_CYCLES_PER_US = 2000  # a GPU's clock is at most about 2 GHz
+_tensor = torch.Tensor
+_parameter = torch.nn.Parameter
+_same_bytes = raw.same_bytes
+
+
+def _describe_error(error: BaseException) -> dict[str, Any]:
+    """Give type, text and the last lines of the traceback, without the worker's own frames."""
+    frames = [
+        f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).parent != _HERE
+    ]
+    lines = traceback.format_list(frames[-4:]) + traceback.format_exception_only(error)
+    return {
+        "types": [cls.__name__ for cls in type(error).__mro__],
+        "text": str(error)[:ERROR_CHARACTERS],
+        "trace": "".join(lines)[-ERROR_CHARACTERS:],
+    }
+
+
+_HERE = Path(__file__).parent
+
+
+class Worker:
+    """State of one worker: the module, its staged inputs and its last result."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self.channel = channel
+        self.device = torch.device("cpu")
+        self.block: mmap.mmap | None = None
+        self.out: mmap.mmap | None = None
+        self.model: Any = None
+        self.sets: list[list[torch.Tensor]] = []
+        self.arguments: list[Any] = []
+        self.live: list[torch.Tensor] = []
+        self.swappable: list[int] = []
+        self.result: Any = None
+        self.earlier: Any = None
+        self.error: BaseException | None = None
+        self.flush: torch.Tensor | None = None
+
+    # --- requests in JSON -----------------------------------------------------------------
+
+    def attach(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Receive the descriptors of the input and the output block, and choose the device."""
+        self.channel.sendall(b"f")
+        _, descriptors, _, _ = socket.recv_fds(self.channel, 1, 2)
+        self.block = raw.private_map(descriptors[0])
+        self.out = mmap.mmap(descriptors[1], os.fstat(descriptors[1]).st_size)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self.device = torch.device(request["device"])
+        if self.device.type == "cuda":
+            torch.cuda.init()  # type: ignore[no-untyped-call]  # torch's own gap
+            torch.backends.cuda.matmul.allow_tf32 = False
+            torch.backends.cudnn.allow_tf32 = False
+            self.flush = torch.empty(request["flush_bytes"], dtype=torch.uint8, device=self.device)
+        return {}
+
+    def load(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Import the candidate and construct ModelNew as the reference is constructed."""
+        assert self.block is not None
+        block = self.block
+        torch.manual_seed(request["seed"])
+        spec = importlib.util.spec_from_file_location("candidate", request["path"])
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["candidate"] = module
+        spec.loader.exec_module(module)
+        positional = raw.untree(request["args"], lambda place: raw.take(block, place).clone())
+        named = raw.untree(request["kwargs"], lambda place: raw.take(block, place).clone())
+        torch.manual_seed(request["seed"])
+        model = module.ModelNew(*positional, **named)
+        self.model = model.to(self.device) if isinstance(model, torch.nn.Module) else model
+        return self._parameters()
+
+    def load_reference(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Construct the problem's own module: the baseline, which only a trusted worker runs."""
+        from kernelpro.problems.module import instantiate
+        from kernelpro.records import Problem
+
+        self.model = (
+            instantiate(Problem(**request["problem"])).model(request["seed"]).to(self.device)
+        )
+        return self._parameters()
+
+    def _parameters(self) -> dict[str, Any]:
+        parameters = list(self.model.parameters()) if hasattr(self.model, "parameters") else []
+        return {
+            "parameters": [[raw.dtype_name(p.dtype), list(p.shape)] for p in parameters[:100_000]]
+        }
+
+    def overwrite(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Give the parameters, by order, the values in the block."""
+        assert self.block is not None
+        with torch.no_grad():
+            for parameter, place in zip(self.model.parameters(), request["places"], strict=True):
+                parameter.copy_(raw.take(self.block, place))
+        return {}
+
+    def stage(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Put the input sets on the device; calls reuse one set of live tensors."""
+        assert self.block is not None
+        block = self.block
+        self.sets = []
+        for tree in request["sets"]:
+            tensors: list[torch.Tensor] = []
+
+            def view(place: Sequence[Any], into: list[torch.Tensor] = tensors) -> torch.Tensor:
+                into.append(raw.take(block, place).to(self.device))
+                return into[-1]
+
+            raw.untree(tree, view)
+            self.sets.append(tensors)
+        self.live = []
+
+        def alive(place: Sequence[Any]) -> torch.Tensor:
+            self.live.append(
+                torch.empty_strided(
+                    place[2], place[3], dtype=raw.DTYPES[place[1]], device=self.device
+                )
+            )
+            return self.live[-1]
+
+        self.arguments = list(raw.untree(request["sets"][0], alive))
+        self.swappable = request["swappable"]
+        self._refill(0, None)
+        return {}
+
+    def call(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Call the module on an input set; the earlier result stays alive meanwhile."""
+        self.earlier = self.result
+        self.result = None
+        self._refill(request["set"], None)
+        self._run()
+        mutated = [
+            n
+            for n, (now, then) in enumerate(zip(self.live, self.sets[request["set"]], strict=True))
+            if not _same_bytes(now, then)
+        ]
+        return {**self._dump(self.result), "mutated": mutated}
+
+    def fetch(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Hand out the last result, or the one before it, as it is now."""
+        return self._dump(self.earlier if request["earlier"] else self.result)
+
+    def block_of_calls(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Time many calls by CUDA events: refill, flush the cache, record, call, record.
+
+        A spinning kernel holds the GPU back until about all launches are queued. Nothing waits
+        inside; one wait ends the block. The result of one call is kept.
+        """
+        order, keep = request["order"], request["keep"]
+        self.result = self.earlier = None
+        places = [self._swaps(salt) for salt in request["salts"]]
+        indices = [
+            [
+                (torch.tensor(to, device=self.device), torch.tensor(source, device=self.device))
+                for to, source in each
+            ]
+            for each in places
+        ]
+        event: Callable[..., Any] = torch.cuda.Event
+        events = [(event(enable_timing=True), event(enable_timing=True)) for _ in order]
+        assert self.flush is not None
+        kept = None
+        torch.cuda.synchronize()
+        spin: Callable[[int], None] = torch.cuda._sleep
+        spin(int(request["spin_us"] * SPIN_CYCLES_PER_US))
+        began = time.perf_counter_ns()
+        with torch.no_grad():
+            for n, index in enumerate(order):
+                result = None
+                for target, source in zip(self.live, self.sets[index], strict=True):
+                    target.copy_(source)
+                for k, (to, come) in zip(self.swappable, indices[n], strict=True):
+                    line = raw.flat(self.live[k])
+                    line[to] = line[come]
+                self.flush.zero_()
+                events[n][0].record()
+                if request["call"]:
+                    result = self.model(*self.arguments)
+                events[n][1].record()
+                if n == keep:
+                    kept = result
+        queueing = time.perf_counter_ns() - began
+        torch.cuda.synchronize()
+        self.result = kept
+        return {
+            "events_us": [1e3 * first.elapsed_time(last) for first, last in events],
+            "queueing_us": queueing / 1e3,
+        }
+
+    def collect(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run a collector's function, named `module:function`, on this worker's module."""
+        module, _, name = request["function"].partition(":")
+        function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        self.result = self.earlier = None
+        self._refill(0, None)
+
+        def call() -> Any:
+            with torch.no_grad():
+                result = self.model(*self.arguments)
+            if self.device.type == "cuda":
+                torch.cuda.synchronize()
+            return result
+
+        return {"value": dict(function(call, **request["arguments"]))}
+
+    def last_error(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Say what a timed call raised."""
+        del request
+        if self.error is None:
+            return {"error": {"types": ["RuntimeError"], "text": "unknown", "trace": "unknown"}}
+        return {"error": _describe_error(self.error)}
+
+    # --- what the requests share ----------------------------------------------------------
+
+    def _swaps(self, salt: int | None) -> list[tuple[list[int], list[int]]]:
+        if salt is None:
+            return [([], []) for _ in self.swappable]
+        sizes = [self.live[k].numel() for k in self.swappable]
+        return [
+            ([i for pair in pairs for i in pair], [i for a, b in pairs for i in (b, a)])
+            for pairs in raw.swap_places(salt, sizes)
+        ]
+
+    def _refill(self, index: int, salt: int | None) -> None:
+        for target, source in zip(self.live, self.sets[index], strict=True):
+            target.data.copy_(source)
+        if salt is not None:
+            sizes = [self.live[k].numel() for k in self.swappable]
+            for k, pairs in zip(self.swappable, raw.swap_places(salt, sizes), strict=True):
+                raw.swap(self.live[k].data, pairs)
+
+    def _run(self) -> None:
+        with torch.no_grad():
+            self.result = self.model(*self.arguments)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def _dump(self, result: Any) -> dict[str, Any]:
+        """Describe a result and write the bytes of its tensors to the output block."""
+        assert self.out is not None
+        described, offset = [], 0
+        for tensor in raw.tensors_in(result)[:1000]:
+            exact = type(tensor) is _tensor or type(tensor) is _parameter
+            about: dict[str, Any] = {
+                "exact": exact and not getattr(tensor, "__dict__", {}),
+                "type": type(tensor).__name__,
+            }
+            described.append(about)
+            if not about["exact"]:
+                continue
+            about |= {
+                "dtype": raw.dtype_name(tensor.dtype),
+                "shape": list(tensor.shape),
+                "device": tensor.device.type,
+            }
+            size = tensor.numel() * tensor.element_size()
+            fits = offset + size <= len(self.out)
+            if size and fits and tensor.device.type in ("cpu", "cuda"):
+                place = [offset, about["dtype"], about["shape"], None]
+                line = torch.frombuffer(
+                    self.out, dtype=tensor.dtype, count=tensor.numel(), offset=place[0]
+                )
+                line.view(tensor.shape).copy_(tensor.detach().resolve_conj().resolve_neg())
+            offset += raw.aligned(size)
+        return {"outline": raw.outline(result), "tensors": described}
+
+    # --- the loop ---------------------------------------------------------------------------
+
+    def prepare(self, index: int, salt: int) -> None:
+        """Make ready for a timed call: drop the last result, then refill the inputs."""
+        self.result = self.earlier = None
+        self._refill(index, salt)
+
+    def answer(self, line: bytes) -> None:
+        """Answer one JSON request."""
+        request = json.loads(line)
+        reply: dict[str, Any]
+        try:
+            reply = OPERATIONS[request["op"]](self, request)
+        except BaseException as error:
+            reply = {"error": _describe_error(error)}
+        reply["nonce"] = request["nonce"]
+        try:
+            text = json.dumps(reply)
+        except (TypeError, ValueError) as error:
+            text = json.dumps({"error": _describe_error(error), "nonce": request["nonce"]})
+        self.channel.sendall(text.encode() + b"\n")
+
+
+OPERATIONS: dict[str, Callable[[Worker, dict[str, Any]], dict[str, Any]]] = {
+    "attach": Worker.attach,
+    "load": Worker.load,
+    "load_reference": Worker.load_reference,
+    "overwrite": Worker.overwrite,
+    "stage": Worker.stage,
+    "call": Worker.call,
+    "fetch": Worker.fetch,
+    "block": Worker.block_of_calls,
+    "collect": Worker.collect,
+    "error": Worker.last_error,
+}
+
+
+def serve(channel: socket.socket, threads: int) -> NoReturn:
+    """Answer the judge until it closes the channel, then end without any clean-up code."""
+    torch.set_num_threads(threads)
+    worker = Worker(channel)
+    receive, send, exit_now = channel.recv, channel.sendall, os._exit
+    while True:
+        first = receive(1)
+        if first == b"g" or first == b"n":
+            try:
+                if first == b"g":
+                    worker._run()
+                send(b"d")
+            except BaseException as error:
+                worker.error = error
+                send(b"x")
+        elif first == b"p":
+            rest = b""
+            while len(rest) < 9:
+                rest += receive(9 - len(rest))
+            try:
+                worker.prepare(*struct.unpack("<BQ", rest))
+                send(b"r")
+            except BaseException as error:
+                worker.error = error
+                send(b"x")
+        elif first == b"{":
+            line = first
+            while not line.endswith(b"\n"):
+                line += receive(1 << 16)
+            worker.answer(line)
+        else:
+            exit_now(0)

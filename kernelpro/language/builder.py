@@ -1,0 +1,177 @@
+"""Build an operator graph node by node, with the composites that several operators share."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from kernelpro.language.graph import Node, Operand, Use
+
+
+class NotCovered(Exception):
+    """A rule met a case that it does not cover; the operator stays a library call."""
+
+
+class Builder:
+    """Grows the list of nodes; every method returns the new node's number.
+
+    Args:
+        dtypes: element types that fused kernels of the target read and write.
+    """
+
+    def __init__(self, dtypes: frozenset[str]) -> None:
+        self.nodes: list[Node] = []
+        self.dtypes = dtypes
+        self.shape: tuple[int, ...] = ()  # of the operator being lowered
+        self.dtype = "float32"
+        self.first = 0  # nodes from here on belong to it
+
+    def add(self, **fields: Any) -> int:
+        """Append a node."""
+        self.nodes.append(Node(id=len(self.nodes), **fields))
+        return len(self.nodes) - 1
+
+    def operand(self, value: Any, *, integers: bool = False) -> Operand:
+        """Check a rule's argument: a node of a type that kernels read, or a number."""
+        if isinstance(value, Use):
+            value = value.node
+            dtype = self.nodes[value].dtype
+            if dtype in self.dtypes or dtype == "bool" or (integers and dtype == "int64"):
+                return int(value)
+            raise NotCovered
+        if isinstance(value, bool | int | float):
+            return float(value)
+        raise NotCovered
+
+    def tensor(self, value: Any) -> int:
+        """Check a rule's argument: a node of a type that kernels read."""
+        operand = self.operand(value)
+        if isinstance(operand, float):
+            raise NotCovered
+        return operand
+
+    def pointwise(self, op: str, *operands: Operand, dtype: str = "") -> int:
+        """Append an element-by-element operator; its shape is the operands' broadcast."""
+        shape: tuple[int, ...] = ()
+        found = "bool"
+        for operand in operands:
+            if isinstance(operand, int):
+                shape = broadcast(shape, self.nodes[operand].shape)
+                if (other := self.nodes[operand].dtype) != "bool" and found != "float32":
+                    found = other if found == "bool" or other == "float32" else found
+        if op in ("lt", "le", "gt", "ge", "eq", "ne", "not", "and", "or"):
+            found = "bool"
+        elif op == "where":
+            kinds = [self.nodes[o].dtype for o in operands[1:] if isinstance(o, int)]
+            found = kinds[0] if kinds else self.dtype
+        elif found in ("bool", "int64"):
+            found = self.dtype
+        return self.add(
+            kind="pointwise", op=op, operands=operands, shape=shape, dtype=dtype or found
+        )
+
+    def rows(self, x: int, dims: Sequence[int] | int | None) -> int:
+        """Return the number of innermost elements that dims span; they must be the last ones."""
+        rank = len(self.nodes[x].shape)
+        given = [dims] if isinstance(dims, int) else list(dims or range(rank))
+        wanted = sorted(d % rank for d in given) if rank else []
+        if not wanted or wanted != list(range(wanted[0], rank)):
+            raise NotCovered
+        columns = math.prod(self.nodes[x].shape[wanted[0] :])
+        few_long_rows = columns > 32768 and self.nodes[x].numel < 4 * columns
+        if columns < 2 or few_long_rows:  # rows are what runs in parallel
+            raise NotCovered
+        return columns
+
+    def reduce(self, op: str, x: int, columns: int) -> int:
+        """Append a reduction over the innermost columns elements, kept as dimensions of size 1."""
+        shape, inner = list(self.nodes[x].shape), 1
+        for position in reversed(range(len(shape))):
+            if inner == columns:
+                break
+            inner *= shape[position]
+            shape[position] = 1
+        return self.add(
+            kind="reduce",
+            op=op,
+            operands=(x,),
+            shape=tuple(shape),
+            dtype=self.nodes[x].dtype,
+            columns=columns,
+        )
+
+    def view(self, x: int, shape: Sequence[int]) -> int:
+        """Append the same elements in the same order under another shape."""
+        if tuple(shape) == self.nodes[x].shape:
+            return x
+        node = self.nodes[x]
+        if node.kind == "expand" or not node.contiguous:
+            raise NotCovered
+        return self.add(kind="view", op="view", operands=(x,), shape=tuple(shape), dtype=node.dtype)
+
+    def typed(self, x: int) -> int:
+        """Give the last result the operator's own element type and shape."""
+        node = self.nodes[x]
+        if node.dtype != self.dtype and node.kind == "pointwise" and x >= self.first:
+            self.nodes[x] = replace(node, dtype=self.dtype)
+        elif node.dtype != self.dtype:
+            x = self.pointwise("cast", x, dtype=self.dtype)
+        if self.nodes[x].shape == self.shape:
+            return x
+        if math.prod(self.shape) == self.nodes[x].numel:
+            return self.view(x, self.shape)
+        return self.add(
+            kind="expand", op="expand", operands=(x,), shape=self.shape, dtype=self.dtype
+        )
+
+    # composite operators that several rules share
+
+    def clamp(self, x: int, low: Operand | None, high: Operand | None) -> int:
+        """Append max(low, min(x, high))."""
+        if low is not None:
+            x = self.pointwise("maximum", x, low)
+        return x if high is None else self.pointwise("minimum", x, high)
+
+    def softplus(self, x: int, beta: float = 1.0, threshold: float = 20.0) -> int:
+        """Append log(1 + exp(beta x)) / beta, which is x beyond the threshold."""
+        scaled = x if beta == 1.0 else self.pointwise("mul", x, beta)
+        soft = self.pointwise("log1p", self.pointwise("exp", scaled))
+        if beta != 1.0:
+            soft = self.pointwise("mul", soft, 1.0 / beta)
+        return self.pointwise("where", self.pointwise("gt", scaled, threshold), x, soft)
+
+    def mean(self, x: int, columns: int) -> int:
+        """Append the mean of each row."""
+        return self.pointwise("mul", self.reduce("sum", x, columns), 1.0 / columns)
+
+    def variance(self, x: int, columns: int, correction: float) -> tuple[int, int]:
+        """Append the variance of each row and x less its mean."""
+        centred = self.pointwise("sub", x, self.mean(x, columns))
+        squares = self.reduce("sum", self.pointwise("mul", centred, centred), columns)
+        if columns <= correction:
+            raise NotCovered
+        return self.pointwise("mul", squares, 1.0 / (columns - correction)), centred
+
+    def exponentials(self, x: int, columns: int) -> tuple[int, int, int]:
+        """Append x less its row's largest, the exponentials, and their sum."""
+        shifted = self.pointwise("sub", x, self.reduce("amax", x, columns))
+        powers = self.pointwise("exp", shifted)
+        return shifted, powers, self.reduce("sum", powers, columns)
+
+    def log_softmax(self, x: int, columns: int) -> int:
+        """Append x less the logarithm of the sum of exponentials of its row."""
+        shifted, _, total = self.exponentials(x, columns)
+        return self.pointwise("sub", shifted, self.pointwise("log", total))
+
+    def affine(self, x: int, weight: Any, bias: Any) -> int:
+        """Append x * weight + bias, where they are given."""
+        if weight is not None:
+            x = self.pointwise("mul", x, self.tensor(weight))
+        return x if bias is None else self.pointwise("add", x, self.tensor(bias))
+
+
+def broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape that two broadcast shapes have together."""
+    rank = max(len(a), len(b))
+    wide_a, wide_b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
+    return tuple(y if x == 1 else x for x, y in zip(wide_a, wide_b, strict=True))

@@ -1,0 +1,418 @@
+"""Write a region as a CUDA C++ kernel for one schedule; NVRTC compiles it, without any header.
+
+Without reductions every thread walks over vectors of elements. With reductions a group of threads
+shares a row and joins its results by warp shuffles, and through shared memory between warps.
+"""
+
+from collections.abc import Iterable
+
+from kernelpro.language.cuda_text import GROUP, LOADS, ONLINE, PREAMBLE, STORES
+from kernelpro.language.graph import COMPARISONS, Graph
+from kernelpro.language.names import Names, number
+from kernelpro.language.plan import Pass, Planner, Source, Value, plan
+from kernelpro.language.regions import Load, Region
+from kernelpro.language.schedule import CudaSchedule
+
+OPTIONS = ("-std=c++17",)
+"""NVRTC's options; none of them makes arithmetic less accurate."""
+
+INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+CALLS = {
+    "abs": "fabsf",
+    "exp": "expf",
+    "expm1": "expm1f",
+    "log": "logf",
+    "log1p": "log1pf",
+    "sqrt": "sqrtf",
+    "rsqrt": "rsqrtf",
+    "tanh": "tanhf",
+    "erf": "erff",
+    "sigmoid": "logistic",
+    "relu": "relu",
+    "maximum": "maximum",
+    "minimum": "minimum",
+}
+NEUTRAL = {"sum": "0.0f", "prod": "1.0f", "amax": "-INF", "amin": "INF"}
+COMBINE = {"sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum"}
+TYPES = {
+    "float32": "float",
+    "bfloat16": "bf16",
+    "float16": "f16",
+    "bool": "u8",
+    "int64": "long long",
+}
+
+MAX_32_BIT = (1 << 31) - (1 << 24)
+"""Beyond so many elements an index with its stride no longer fits into 32 bits."""
+
+
+def emit(
+    graph: Graph, regions: Iterable[tuple[str, Region]], schedule: CudaSchedule, comment: str
+) -> str:
+    """Return one CUDA source with an `extern "C"` kernel for each named region."""
+    regions = list(regions)
+    kernels = [_Kernel(graph, region, schedule, name) for name, region in regions]
+    bodies = [kernel.text() for kernel in kernels]
+    large = any(region.elements > MAX_32_BIT for _, region in regions)
+    preamble = PREAMBLE.replace("@INDEX@", "long long" if large else "int")
+    preamble = preamble.replace("@V@", str(schedule.vec))
+    preamble = preamble.replace("@LOAD@", LOADS[schedule.loads])
+    own = "cached" if schedule.loads == "read_only" else schedule.loads
+    preamble = preamble.replace("@OWN@", LOADS[own])
+    preamble = preamble.replace("@STORE@", STORES[schedule.stores])
+    parts = [f"// {comment}", preamble.rstrip()]
+    if any(kernel.groups for kernel in kernels):
+        parts.append(GROUP.rstrip())
+        if schedule.passes == "one":
+            parts.append(ONLINE.rstrip())
+    return "\n".join(parts) + "\n" + "\n".join(bodies)
+
+
+def grid(graph: Graph, region: Region, schedule: CudaSchedule) -> tuple[int, int]:
+    """Return the number of pieces of work for blocks, and blocks per multiprocessor (0: all)."""
+    if _grouped(graph, region):
+        pieces = -(-region.rows // schedule.rows)
+    else:
+        vectors = -(-region.elements // schedule.vec)
+        pieces = -(-vectors // (schedule.threads * schedule.unroll))
+    if pieces > (1 << 31) - 1:
+        return pieces, max(1, schedule.blocks)
+    return pieces, schedule.blocks
+
+
+def _grouped(graph: Graph, region: Region) -> bool:
+    return any(graph.nodes[n].kind in ("reduce", "gather") for n in region.nodes)
+
+
+class _Kernel:
+    def __init__(self, graph: Graph, region: Region, schedule: CudaSchedule, name: str) -> None:
+        self.graph, self.region, self.schedule, self.name = graph, region, schedule, name
+        self.names = Names(graph, region)
+        one_pass = schedule.passes == "one"
+        self.planner = Planner(graph, region, one_pass=one_pass)
+        staging = schedule.staging != "none"
+        self.plan = plan(graph, region, one_pass=one_pass, staging=staging, stage_loads=True)
+        self.groups = _grouped(graph, region)
+        self.lanes = schedule.threads // schedule.rows
+        self.span = self.lanes * schedule.vec  # elements that a group reads at a time
+        self.trips = -(-region.columns // self.span)
+
+    def text(self) -> str:
+        bounds = f"__launch_bounds__({self.schedule.threads}, {self.schedule.min_blocks})"
+        lines = [
+            f"// {self._title()}",
+            f'extern "C" __global__ void {bounds}',
+            f"{self.name}({self._parameters()}) {{",
+            *(f"  {line}" for line in (self._grouped() if self.groups else self._mapped())),
+            "}",
+            "",
+        ]
+        return "\n".join(lines)
+
+    def _title(self) -> str:
+        region = self.region
+        if region.flat:
+            return f"{self.name}: {region.elements} elements, each on its own."
+        return f"{self.name}: {region.rows} rows of {region.columns} elements."
+
+    def _parameters(self) -> str:
+        words = []
+        for node in self.names.parameters:
+            const = "" if node in self.names.written else "const "
+            kind = TYPES[self.graph.nodes[node].dtype]
+            words.append(f"{const}{kind}* __restrict__ {self.names.pointers[node]}")
+        return ", ".join(words)
+
+    # --- every element on its own -------------------------------------------------------------
+
+    def _mapped(self) -> list[str]:
+        region, schedule = self.region, self.schedule
+        (only,) = self.plan.passes
+        vectors = region.elements // schedule.vec
+        unroll = schedule.unroll
+        lines = [f"constexpr index_t columns = {region.columns}, vectors = {vectors};"]
+        if not region.flat:
+            lines.append(f"constexpr index_t rows = {region.rows};")
+        lines += [
+            f"constexpr int U = {unroll};  // vectors in flight per thread",
+            "const index_t hop = (index_t)gridDim.x * blockDim.x;",
+            "for (index_t first = (index_t)blockIdx.x * blockDim.x + threadIdx.x; first < vectors; "
+            "first += hop * U) {",
+        ]
+        for load in only.loads:
+            lines.append(f"  float {self.names.value(load)}_[U][V];")
+        inner = []
+        for load in only.loads:
+            name = self.names.value(load)
+            inner.append(f"{self._load(load)}({name}_[u], {self._pointer(load)});")
+        lines += self._unrolled(inner, only)
+        inner = []
+        for node in only.outputs:
+            inner.append(f"float out{node}[V];")
+        inner.append("#pragma unroll")
+        inner.append("for (int k = 0; k < V; ++k) {")
+        for load in only.loads:
+            name = self.names.value(load)
+            inner.append(f"  const float {name} = {name}_[u][k];")
+        inner += [f"  {line}" for line in self._scalars()]
+        inner += [f"  const float v{n} = {self._expression(n)};" for n in only.nodes]
+        inner += [f"  out{n}[k] = v{n};" for n in only.outputs]
+        inner.append("}")
+        inner += [f"store({self.names.pointers[n]} + i * V, out{n});" for n in only.outputs]
+        lines += self._unrolled(inner, only)
+        lines.append("}")
+        if region.flat and region.elements % schedule.vec:
+            lines += self._remainder(only)
+        return lines
+
+    def _unrolled(self, inner: list[str], only: Pass) -> list[str]:
+        head = ["const index_t i = first + u * hop;"]
+        if self.schedule.unroll > 1:
+            head.append("if (i >= vectors) break;")
+        if not self.region.flat:
+            head.append("const index_t r = i * V / columns, c = i * V % columns;")
+        body = [f"    {line}" for line in (*head, *inner)]
+        return [
+            "#pragma unroll",
+            "  for (int u = 0; u < U; ++u) {",
+            *("  " + b[2:] for b in body),
+            "  }",
+        ]
+
+    def _scalars(self) -> list[str]:
+        """Elements that all columns of a row share."""
+        return [
+            f"const float {self.names.value(load)} = "
+            f"value({self.names.pointers[load.node]}[{self._row(load)}]);"
+            for load in self.plan.loads
+            if not load.columns
+        ]
+
+    def _remainder(self, only: Pass) -> list[str]:
+        start = self.region.elements // self.schedule.vec * self.schedule.vec
+        lines = [
+            "// What does not fill a vector.",
+            f"const index_t i = {start} + threadIdx.x;",
+            f"if (blockIdx.x == 0 && i < {self.region.elements}) {{",
+        ]
+        for load in only.loads:
+            pointer = self.names.pointers[load.node]
+            lines.append(f"  const float {self.names.value(load)} = value({pointer}[i]);")
+        lines += [f"  {line}" for line in self._scalars()]
+        lines += [f"  const float v{n} = {self._expression(n)};" for n in only.nodes]
+        lines += [f"  convert({self.names.pointers[n]}[i], v{n});" for n in only.outputs]
+        return [*lines, "}"]
+
+    # --- a group of threads per row -----------------------------------------------------------
+
+    def _grouped(self) -> list[str]:
+        region, schedule, lanes = self.region, self.schedule, self.lanes
+        lines = [
+            f"constexpr index_t rows = {region.rows}, columns = {region.columns};",
+            f"constexpr int LANES = {lanes};  // threads of a row",
+            f"constexpr int TRIPS = {self.trips};  // vectors that each reads",
+            "const int group = threadIdx.x / LANES, lane = threadIdx.x % LANES;",
+        ]
+        if lanes > 32:
+            lines.append(f"__shared__ float scratch[{schedule.threads // 32}];")
+        else:
+            lines.append("float* scratch = nullptr;  // a warp needs none")
+        if schedule.staging == "shared":
+            for slot in range(self.plan.slots):
+                lines.append(
+                    f"__shared__ float stage{slot}[{schedule.rows}][{self.trips * self.span}];"
+                )
+        lines.append(
+            f"for (index_t start = (index_t)blockIdx.x * {schedule.rows}; start < rows; "
+            f"start += (index_t)gridDim.x * {schedule.rows}) {{"
+        )
+        lines.append("  // A group beyond the last row repeats it and writes nothing.")
+        lines.append("  const bool active = start + group < rows;")
+        lines.append("  const index_t r = active ? start + group : rows - 1;")
+        if schedule.staging == "registers":
+            for slot in range(self.plan.slots):
+                lines.append(f"  float stage{slot}[TRIPS][V];")
+        lines += [f"  {line}" for line in self._row_body()]
+        lines.append("}")
+        return lines
+
+    def _row_body(self) -> list[str]:
+        lines = self._scalars()
+        lines += self._row_nodes(self.plan.before)
+        for position, one in enumerate(self.plan.passes):
+            if one.nodes or one.loads or one.reductions or one.online:
+                lines += self._pass(position, one)
+            lines += self._row_nodes(one.rows)
+        for node in self.region.outputs:
+            if node not in self.region.full:
+                lines.append(
+                    f"if (active && lane == 0) convert({self.names.pointers[node]}[r], v{node});"
+                )
+        return lines
+
+    def _pass(self, position: int, one: Pass) -> list[str]:
+        count = self.schedule.accumulators
+        results = [f"{self.graph.nodes[n].op} %{n}" for n in one.reductions]
+        results += [f"online amax %{m} and sum of exponentials %{s}" for m, s in one.online]
+        results += [f"writes %{n}" for n in one.outputs]
+        lines = [f"// Pass {position + 1} over the row: {', '.join(results)}."]
+        for node in one.reductions:
+            neutral = NEUTRAL[self.graph.nodes[node].op]
+            lines.append(f"float acc{node}[{count}] = {{{', '.join([neutral] * count)}}};")
+        lines += [f"Online online{total}[{count}];" for _, total in one.online]
+        registers = self.schedule.staging == "registers" and self.plan.slots
+        lines.append(f"#pragma unroll {'TRIPS' if registers else self.schedule.unroll}")
+        lines.append("for (int t = 0; t < TRIPS; ++t) {")
+        lines.append("  const index_t c = (index_t)(t * LANES + lane) * V;")
+        if self.region.columns % self.span:
+            lines.append("  if (c >= columns) break;")
+            if registers:  # a break would keep the loop from being unrolled
+                lines[-1] = "  if (c < columns) {"
+        lines += [f"  {line}" for line in self._step(one)]
+        if registers and self.region.columns % self.span:
+            lines.append("  }")
+        lines.append("}")
+        for node in one.reductions:
+            op = self.graph.nodes[node].op
+            combine = COMBINE[op]
+            joined = f"acc{node}[0]"
+            for k in range(1, count):
+                joined = f"{combine}({joined}, acc{node}[{k}])"
+            lines.append(
+                f"const float v{node} = across<LANES, {combine}>({joined}, {NEUTRAL[op]}, scratch);"
+            )
+        for largest, total in one.online:
+            for k in range(1, count):
+                lines.append(f"online_add(online{total}[0], online{total}[{k}]);")
+            lines.append(f"float v{largest}, v{total};")
+            lines.append(f"online_end<LANES>(online{total}[0], v{largest}, v{total}, scratch);")
+        return lines
+
+    def _step(self, one: Pass) -> list[str]:
+        lines = []
+        for load in one.loads:
+            lines.append(f"float {self.names.value(load)}_[V];")
+            name = self.names.value(load)
+            lines.append(f"{self._load(load)}({name}_, {self._pointer(load)});")
+        lines += [f"float out{n}[V];" for n in one.outputs]
+        lines.append("#pragma unroll")
+        lines.append("for (int k = 0; k < V; ++k) {")
+        count = self.schedule.accumulators
+        which = "0" if count == 1 else f"(t * V + k) % {count}"
+        for load in one.loads:
+            name = self.names.value(load)
+            lines.append(f"  const float {name} = {name}_[k];")
+        for value, slot in one.unstaged:
+            lines.append(f"  const float {self._name(value)} = {self._stage(slot)};")
+        lines += [f"  const float v{n} = {self._expression(n)};" for n in one.nodes]
+        for value, slot in one.staged:
+            lines.append(f"  {self._stage(slot)} = {self._name(value)};")
+        for node in one.reductions:
+            combine = COMBINE[self.graph.nodes[node].op]
+            (source,) = self.planner.sources(node)
+            acc = f"acc{node}[{which}]"
+            lines.append(f"  {acc} = {combine}({acc}, {self._name(source)});")
+        for largest, total in one.online:
+            (source,) = self.planner.sources(largest)
+            lines.append(f"  online_add(online{total}[{which}], {self._name(source)});")
+        lines += [f"  out{n}[k] = v{n};" for n in one.outputs]
+        lines.append("}")
+        for node in one.outputs:
+            lines.append(
+                f"if (active) store({self.names.pointers[node]} + r * columns + c, out{node});"
+            )
+        return lines
+
+    def _stage(self, slot: int) -> str:
+        if self.schedule.staging == "shared":
+            # Neighbouring threads use neighbouring words: no two share a bank.
+            return f"stage{slot}[group][(t * V + k) * LANES + lane]"
+        return f"stage{slot}[t][k]"
+
+    def _row_nodes(self, nodes: Iterable[int]) -> list[str]:
+        lines = []
+        for node in nodes:
+            if self.graph.nodes[node].kind == "gather":
+                lines += self._gather(node)
+            else:
+                lines.append(f"const float v{node} = {self._expression(node)};")
+        return lines
+
+    def _gather(self, node: int) -> list[str]:
+        """Compute one element of the row again, where the index points."""
+        table, index = self.planner.sources(node)
+        at = f"{self.names.pointers[index.node]}[r]" if isinstance(index, Load) else f"v{index}"
+        lines = [
+            f"float v{node} = NOT_A_NUMBER;  // stays where the index is out of range",
+            f"if (const long long at = {at}; at >= 0 && at < columns) {{",
+            "  const index_t c = (index_t)at;",
+        ]
+        inner = self.planner.closure(table)
+        loads = [s for n in inner for s in self.planner.sources(n)] or [table]
+        for load in dict.fromkeys(s for s in loads if isinstance(s, Load) and s.columns):
+            lines.append(
+                f"  const float {self.names.value(load)} = value(*({self._pointer(load)}));"
+            )
+        lines += [f"  const float v{n} = {self._expression(n)};" for n in inner]
+        return [*lines, f"  v{node} = {self._name(table)};", "}"]
+
+    # --- places and expressions ---------------------------------------------------------------
+
+    def _load(self, load: Load) -> str:
+        return "load_own" if load.node in self.names.written else "load"
+
+    def _row(self, load: Load) -> str:
+        if load.period == 1:
+            return "0"
+        index = "r" if load.repeat == 1 else f"r / {load.repeat}"
+        if load.repeat * load.period == self.region.rows:
+            return index
+        return f"{index} % {load.period}"
+
+    def _pointer(self, load: Load) -> str:
+        pointer = self.names.pointers[load.node]
+        if self.region.flat:
+            return f"{pointer} + i * V"
+        row = self._row(load)
+        return f"{pointer} + c" if row == "0" else f"{pointer} + ({row}) * columns + c"
+
+    def _name(self, source: Source | Value) -> str:
+        if isinstance(source, float):
+            return number(source).replace('__builtin_nanf("")', "NOT_A_NUMBER")
+        return self.names.value(source) if isinstance(source, Load) else f"v{source}"
+
+    def _expression(self, node: int) -> str:
+        op = self.graph.nodes[node].op
+        sources = self.planner.sources(node)
+        names = [self._name(s) for s in sources]
+        if op in INFIX:
+            return f"{names[0]} {INFIX[op]} {names[1]}"
+        if op in COMPARE:
+            return f"{names[0]} {COMPARE[op]} {names[1]} ? 1.0f : 0.0f"
+        if op in CALLS:
+            return f"{CALLS[op]}({', '.join(names)})"
+        match op:
+            case "neg":
+                return f"-({names[0]})"
+            case "reciprocal":
+                return f"1.0f / {names[0]}"
+            case "where":
+                return f"{self._mask(sources[0], names[0])} ? {names[1]} : {names[2]}"
+            case "not":
+                return f"1.0f - {names[0]}"
+            case "and":
+                return f"{names[0]} * {names[1]}"
+            case "or":
+                return f"maximum({names[0]}, {names[1]})"
+            case "cast":
+                return names[0]
+        raise ValueError(f"operator {op!r} has no CUDA text")
+
+    def _mask(self, condition: Source, name: str) -> str:
+        if isinstance(condition, int) and condition in self.region.nodes:
+            node = self.graph.nodes[condition]
+            if node.op in COMPARISONS:
+                names = [self._name(s) for s in self.planner.sources(condition)]
+                return f"{names[0]} {COMPARE[node.op]} {names[1]}"
+        return f"{name} != 0.0f"

@@ -1,0 +1,342 @@
+"""Wrap a problem's kernels into a candidate: one Python file with `class ModelNew`.
+
+The file holds the problem's own module with another forward, the kernels' source as a literal and,
+on the CPU, the loader's text; it imports torch (and on the GPU cupy) and nothing of kernelpro.
+"""
+
+import ast
+import keyword
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from kernelpro import targets
+from kernelpro.language import emit_cpp, emit_cuda, torch_text
+from kernelpro.language.graph import Graph, uses
+from kernelpro.language.names import Names
+from kernelpro.language.regions import Region, Stage
+from kernelpro.language.schedule import CpuSchedule, CudaSchedule, Schedule, text
+from kernelpro.records import Problem
+
+EXPECT = '''
+def _expect(tensor, name, shape, dtype):
+    """Return tensor, contiguous, or say what these kernels were made for."""
+    if tensor.shape != shape or tensor.dtype != dtype or tensor.device.type != "@DEVICE@":
+        raise ValueError(
+            f"these kernels were made for {name} of shape {shape}, {dtype}, on @DEVICE@, but it is "
+            f"of shape {tuple(tensor.shape)}, {tensor.dtype}, on {tensor.device.type}; "
+            "search again for that problem"
+        )
+    return tensor.contiguous()
+'''
+
+CPP_GLUE = """
+_kernels = load_cpp(CPP_SOURCE, CPP_FLAGS)
+"""
+
+CUDA_GLUE = '''
+_module = cupy.RawModule(code=CUDA_SOURCE, options=CUDA_OPTIONS)
+
+
+@functools.lru_cache(maxsize=64)
+def _external(handle):
+    return cupy.cuda.ExternalStream(handle)
+
+
+def _stream(tensor):
+    """Return torch's current stream for cupy; tensor must be on the current device."""
+    if tensor.get_device() != torch.cuda.current_device():
+        raise ValueError(
+            f"the inputs are on cuda:{tensor.get_device()}, but the current device is "
+            f"cuda:{torch.cuda.current_device()}; use torch.cuda.device"
+        )
+    return _external(torch.cuda.current_stream().cuda_stream)
+
+
+@functools.lru_cache(maxsize=64)
+def _blocks(device, pieces, per_multiprocessor):
+    """Return the number of blocks: one for each piece, or so many that walk over all."""
+    if per_multiprocessor == 0:
+        return pieces
+    count = torch.cuda.get_device_properties(device).multi_processor_count
+    return min(pieces, per_multiprocessor * count)
+'''
+
+DROPPED = frozenset({"get_inputs", "get_init_inputs", "SIZES", "ModelNew"})
+
+
+def candidate_source(
+    problem: Problem, graph: Graph, stages: Sequence[Stage], schedule: Schedule
+) -> str:
+    """Return the candidate's text.
+
+    Args:
+        problem: whose module is wrapped.
+        graph: its operator graph.
+        stages: the graph's regions and torch calls.
+        schedule: how the kernels run; legal for every region.
+    """
+    regions = [(f"region{i}", r) for i, r in enumerate(s for s in stages if isinstance(s, Region))]
+    future, body = _problem_text(problem, _Forward(graph, stages, regions, schedule).lines())
+    comment = f"Kernels for {problem.name}, written for one shape and one schedule."
+    device = problem.target
+    parts = [
+        f'"""{problem.name}: {_summary(graph, stages)}\n\n'
+        "Parameters and their initial values are the original module's. For inference: no\n"
+        "gradient flows through the kernels. Other shapes than those it was made for raise\n"
+        'ValueError.\n"""\n',
+        f"# {text(schedule)}\n",
+        *(f"{line}\n" for line in future),
+    ]
+    if isinstance(schedule, CpuSchedule):
+        source = emit_cpp.emit(graph, regions, schedule, comment)
+        parts += ["import torch\n\n", body]
+        parts += [f'\n\nCPP_SOURCE = r"""\n{source}"""\n\nCPP_FLAGS = {emit_cpp.FLAGS!r}\n\n']
+        loader = Path(targets.__path__[0], "cpp_loader.py").read_text(encoding="utf-8")
+        parts += ["\n# --- loader ---\n", _as_comment(loader), "\n", CPP_GLUE]
+        for name, region in regions:
+            count = len(Names(graph, region).parameters)
+            parts.append(f"_kernels.{name}.argtypes = [ctypes.c_void_p] * {count}\n")
+            parts.append(f"_kernels.{name}.restype = None\n")
+    else:
+        source = emit_cuda.emit(graph, regions, schedule, comment)
+        parts += ["import functools\n\nimport cupy\nimport torch\n\n", body]
+        parts += [f'\n\nCUDA_SOURCE = r"""\n{source}"""\n\nCUDA_OPTIONS = {emit_cuda.OPTIONS!r}\n']
+        parts.append(CUDA_GLUE)
+        for name, _ in regions:
+            parts.append(f'_{name} = _module.get_function("{name}")\n')
+    parts.append("\n" + EXPECT.replace("@DEVICE@", device))
+    return "".join(parts)
+
+
+def _as_comment(loader: str) -> str:
+    """Turn the loader's docstring into a comment: in this file it documents nothing."""
+    tree = ast.parse(loader)
+    lines = loader.splitlines()
+    first = tree.body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+        said = str(first.value.value).strip().splitlines()
+        lines[: first.end_lineno] = [f"# {line}".rstrip() for line in said]
+    return "\n".join(lines) + "\n"
+
+
+def _summary(graph: Graph, stages: Sequence[Stage]) -> str:
+    words = []
+    for stage in stages:
+        if isinstance(stage, Region):
+            words.append(f"one kernel for {len(stage.nodes)} operators")
+        else:
+            node = graph.nodes[stage.node]
+            words.append((node.op or node.kind).split(".")[-2 if ".ops." in node.op else -1])
+    return ", then ".join(words) + "."
+
+
+# --- the problem's own module -----------------------------------------------------------------
+
+
+def _problem_text(problem: Problem, forward: str) -> tuple[list[str], str]:
+    """Return the file's `from __future__` lines, and the rest with forward replaced."""
+    tree = ast.parse(problem.source)
+    method = ast.parse(forward).body[0]
+    kept: list[ast.stmt] = []
+    future: list[str] = []
+    for position, item in enumerate(tree.body):
+        if isinstance(item, ast.ImportFrom) and item.module == "__future__":
+            future.append(ast.unparse(item))
+        elif (
+            (isinstance(item, ast.FunctionDef) and item.name in DROPPED)
+            or (isinstance(item, ast.If) and "__name__" in ast.unparse(item.test))
+            or (isinstance(item, ast.Assign | ast.AnnAssign) and _assigned(item) & DROPPED)
+        ):
+            continue
+        elif ast.unparse(item) == "import torch":
+            continue  # the file begins with it
+        elif position == 0 and isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant):
+            continue
+        else:
+            if isinstance(item, ast.ClassDef) and item.name == "Model":
+                item.body = [
+                    b
+                    for b in item.body
+                    if not isinstance(b, ast.FunctionDef) or b.name != "forward"
+                ]
+                item.body.append(method)
+            kept.append(item)
+    _Rename().visit(tree)
+    lines = [ast.unparse(item) for item in kept]
+    if problem.sizes:
+        lines.append("# sizes that were set for this target")
+        lines += [f"{name} = {value}" for name, value in problem.sizes.items()]
+    return future, "\n\n".join(lines) + "\n"
+
+
+def _assigned(item: ast.Assign | ast.AnnAssign) -> set[str]:
+    goals = item.targets if isinstance(item, ast.Assign) else [item.target]
+    return {goal.id for goal in goals if isinstance(goal, ast.Name)}
+
+
+class _Rename(ast.NodeTransformer):
+    """Model becomes ModelNew, also where it names itself."""
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        if node.name == "Model":
+            node.name = "ModelNew"
+        self.generic_visit(node)
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        if node.id == "Model":
+            node.id = "ModelNew"
+        return node
+
+
+# --- forward ----------------------------------------------------------------------------------
+
+
+class _Forward:
+    def __init__(
+        self,
+        graph: Graph,
+        stages: Sequence[Stage],
+        regions: Sequence[tuple[str, Region]],
+        schedule: Schedule,
+    ) -> None:
+        self.graph, self.stages, self.schedule = graph, stages, schedule
+        self.kernels = {id(region): name for name, region in regions}
+        self.names: dict[int, str] = {}
+        self.taken = {name for name, _ in graph.arguments} | {"self", "torch", "device", "stream"}
+        self.out: list[str] = []
+
+    def lines(self) -> str:
+        graph = self.graph
+        needed = graph.needed()
+        arguments = ", ".join(["self", *(name for name, _ in graph.arguments)])
+        tensors = [(name, number) for name, number in graph.arguments if number is not None]
+        for name, value in graph.constants:
+            self.out.append(f"if {name} != {value!r}:")
+            self.out.append(
+                f'    raise ValueError(f"these kernels were made for {name} = {value!r}, '
+                f'not {{{name}}}")'
+            )
+        for name, number in tensors:
+            self.names[number] = name
+            self._expect(name, name, number)
+        if any("Device()" in repr((n.arguments, n.keywords)) for n in graph.nodes):
+            self.out.append(f"device = {tensors[0][0]}.device")
+        for node in graph.nodes:
+            if node.kind == "parameter" and node.id in needed:
+                self.names[node.id] = self._fresh(node.name)
+                self._expect(self.names[node.id], _attribute(node.name), node.id)
+        if isinstance(self.schedule, CudaSchedule):
+            first = tensors[0][0] if tensors else next(iter(self.names.values()))
+            self.out.append(f"stream = _stream({first})")
+        last = self._last_readers()
+        returned = {graph.base(use.node) for use in uses(graph.outputs)}
+        for position, stage in enumerate(self.stages):
+            if isinstance(stage, Region):
+                self._launch(stage)
+            else:
+                node = graph.nodes[stage.node]
+                expression = torch_text.expression(graph, node, self.names)
+                self.names[node.id] = self._fresh(f"t{node.id}")
+                self.out.append(f"{self.names[node.id]} = {expression}")
+            done = [n for n in last.get(position, ()) if n not in returned]
+            if done and position + 1 < len(self.stages):
+                self.out.append(f"del {', '.join(dict.fromkeys(self.names[n] for n in done))}")
+        self.out.append(f"return {self._outputs()}")
+        body = "\n".join(f"    {line}" for line in self.out)
+        return f"def forward({arguments}):\n{body}\n"
+
+    def _expect(self, name: str, source: str, number: int) -> None:
+        node = self.graph.nodes[number]
+        self.out.append(
+            f"{name} = _expect({source}, {node.name!r}, {node.shape}, torch.{node.dtype})"
+        )
+
+    def _fresh(self, wanted: str) -> str:
+        name = re.sub(r"\W+", "_", wanted)
+        while name in self.taken or keyword.iskeyword(name) or not name.isidentifier():
+            name = f"p_{name}" if name[:1].isdigit() else f"{name}_"
+        self.taken.add(name)
+        return name
+
+    def _last_readers(self) -> dict[int, list[int]]:
+        """Nodes that each stage, by position, is the last to read."""
+        graph = self.graph
+        last: dict[int, int] = {}
+        overwritten: set[int] = set()
+        for position, stage in enumerate(self.stages):
+            nodes = stage.nodes if isinstance(stage, Region) else (stage.node,)
+            for node in nodes:
+                for read in graph.nodes[node].reads:
+                    last[graph.base(read)] = position
+            if isinstance(stage, Region):
+                overwritten |= {source for _, source in stage.in_place}
+        result: dict[int, list[int]] = {}
+        made = {n for s in self.stages for n in (s.outputs if isinstance(s, Region) else (s.node,))}
+        for node, position in last.items():
+            if node in made and node not in overwritten:
+                result.setdefault(position, []).append(node)
+        return result
+
+    def _launch(self, region: Region) -> None:
+        graph, kernel = self.graph, self.kernels[id(region)]
+        in_place = dict(region.in_place)
+        for number in dict.fromkeys(load.node for _, load in region.loads):
+            if not graph.nodes[number].contiguous:
+                self.out.append(f"{self.names[number]} = {self.names[number]}.contiguous()")
+        for output in region.outputs:
+            node = graph.nodes[output]
+            if output in in_place:
+                source = in_place[output]
+                name = self.names[source]
+                if graph.nodes[source].shape != node.shape:
+                    name = f"{name}.view({node.shape})"
+                self.names[output] = self._fresh(f"v{output}")
+                self.out.append(f"{self.names[output]} = {name}")
+            else:
+                self.names[output] = self._fresh(f"v{output}")
+                like = self._like()
+                self.out.append(
+                    f"{self.names[output]} = torch.empty({node.shape}, dtype=torch.{node.dtype}"
+                    f"{like})"
+                )
+        pointers = [
+            f"{self.names[number]}.data_ptr()" for number in Names(graph, region).parameters
+        ]
+        listed = ", ".join(pointers)
+        if isinstance(self.schedule, CpuSchedule):
+            self.out.append(f"_kernels.{kernel}({listed})")
+        else:
+            pieces, per = emit_cuda.grid(graph, region, self.schedule)
+            device = f"{pointers[0].removesuffix('.data_ptr()')}.get_device()"
+            blocks = f"_blocks({device}, {pieces}, {per})" if per else str(pieces)
+            tail = "," if len(pointers) == 1 else ""
+            self.out.append(
+                f"_{kernel}(({blocks},), ({self.schedule.threads},), ({listed}{tail}), "
+                "stream=stream)"
+            )
+
+    def _like(self) -> str:
+        if isinstance(self.schedule, CpuSchedule):
+            return ""
+        return ', device="cuda"'
+
+    def _outputs(self) -> str:
+        graph = self.graph
+
+        names = dict(self.names)
+        for use in uses(graph.outputs):
+            base = graph.base(use.node)
+            if graph.nodes[base].kind in ("input", "parameter") and not names[base].endswith(")"):
+                names[base] += ".clone()"
+        return torch_text.literal(graph, graph.outputs, names)
+
+
+def _attribute(name: str) -> str:
+    """Return the expression for a parameter by its qualified name."""
+    expression = "self"
+    for part in name.split("."):
+        plain = part.isidentifier() and not keyword.iskeyword(part)
+        expression = f"{expression}.{part}" if plain else f'getattr({expression}, "{part}")'
+    return expression

@@ -1,0 +1,165 @@
+"""Readable, unique names for a region's tensors and values in the text of a kernel."""
+
+import re
+
+from kernelpro.language.graph import Graph
+from kernelpro.language.regions import Load, Region
+
+RESERVED = frozenset(
+    [
+        "W",
+        "vf",
+        "vi",
+        "r",
+        "c",
+        "row",
+        "col",
+        "rows",
+        "columns",
+        "load",
+        "store",
+        "keep",
+        "wide",
+        "bits",
+        "select",
+        "stream",
+        "online",
+        "whole",
+        "part",
+        "int",
+        "long",
+        "float",
+        "double",
+        "char",
+        "bool",
+        "void",
+        "auto",
+        "const",
+        "constexpr",
+        "static",
+        "inline",
+        "struct",
+        "class",
+        "union",
+        "template",
+        "typename",
+        "namespace",
+        "using",
+        "for",
+        "while",
+        "do",
+        "if",
+        "else",
+        "switch",
+        "case",
+        "default",
+        "break",
+        "continue",
+        "return",
+        "goto",
+        "new",
+        "delete",
+        "this",
+        "true",
+        "false",
+        "operator",
+        "sizeof",
+        "public",
+        "private",
+        "protected",
+        "virtual",
+        "friend",
+        "enum",
+        "extern",
+        "signed",
+        "unsigned",
+        "short",
+        "volatile",
+        "register",
+        "try",
+        "catch",
+        "throw",
+        "and",
+        "or",
+        "not",
+        "xor",
+        "n",
+        "m",
+        "k",
+        "stage",
+        "step",
+        "lane",
+        "group",
+        "base",
+        "first",
+        "acc",
+        "pack",
+        "maximum",
+        "minimum",
+        "absolute",
+        "relu",
+        "exp",
+        "log",
+    ]
+)
+
+
+class Names:
+    """Names for one region.
+
+    Attributes:
+        pointers: by node number: the kernel's parameter for that tensor.
+        parameters: nodes behind the kernel's parameters, in order: reads, then pure writes.
+        written: nodes of the parameters that the kernel writes.
+    """
+
+    def __init__(self, graph: Graph, region: Region) -> None:
+        in_place = dict(region.in_place)
+        reads = list(dict.fromkeys(load.node for _, load in region.loads))
+        writes = [n for n in region.outputs if n not in in_place]
+        self.parameters = (*reads, *writes)
+        self.written = frozenset(writes) | frozenset(in_place.values())
+        self.pointers: dict[int, str] = {}
+        taken = set(RESERVED)
+        for number in self.parameters:
+            node = graph.nodes[number]
+            plain = re.sub(r"\W+", "_", node.name) or (
+                f"out{writes.index(number)}" if number in writes else f"t{number}"
+            )
+            name = plain if plain[0].isalpha() else f"p_{plain}"
+            while name in taken or re.fullmatch(r"v\d+", name):
+                name += "_"
+            taken.add(name)
+            self.pointers[number] = name
+        for output, overwritten in in_place.items():
+            self.pointers[output] = self.pointers[overwritten]
+        self._values: dict[Load, str] = {}
+        for load in dict.fromkeys(load for _, load in region.loads):
+            name = f"{self.pointers[load.node]}_{'c' if load.columns else 'r'}"
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            self._values[load] = name
+
+    def value(self, load: Load) -> str:
+        """Name of a loaded element."""
+        return self._values[load]
+
+
+def row_index(load: Load, rows: int) -> str:
+    """Index expression of the tensor's row that row r reads."""
+    if load.period == 1:
+        return "0"
+    index = "r" if load.repeat == 1 else f"r / {load.repeat}"
+    if load.repeat * load.period == rows:
+        return index
+    return f"({index}) % {load.period}" if load.repeat != 1 else f"r % {load.period}"
+
+
+def number(value: float) -> str:
+    """Write a float32 constant in C."""
+    if value != value:
+        return '__builtin_nanf("")'
+    if value in (float("inf"), float("-inf")):
+        return "INF" if value > 0 else "-INF"
+    return f"{value:.9g}f" if any(ch in f"{value:.9g}" for ch in ".e") else f"{value:.9g}.0f"

@@ -1,0 +1,311 @@
+"""Divide an operator graph into stages: fused regions and torch calls.
+
+A region is computed by one kernel over rows x columns: its nodes are as large as that, or have
+one element per row. Whatever does not fit into one stays a torch call.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from kernelpro.language.graph import Graph, Operand, uses
+
+MAX_LOADS = 12
+"""Tensors that one region reads and writes; more would not stay in registers."""
+
+MIN_ELEMENTS = 256
+"""A region smaller than this is left to torch: starting a kernel costs more than its work."""
+
+MIN_ROWS = 64
+"""Where several row lengths fit, the longest that leaves so many rows for the threads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Load:
+    """A tensor that a region reads, and which of its elements belongs to row r and column c.
+
+    The element's row is `(r // repeat) % period`.
+
+    Attributes:
+        node: the graph node that owns the elements.
+        columns: whether it has one element per column; else one per row.
+        repeat: adjacent rows that share an element.
+        period: rows after which the elements start again; 1 when all rows share.
+    """
+
+    node: int
+    columns: bool
+    repeat: int
+    period: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """Nodes that one kernel computes over rows x columns.
+
+    Attributes:
+        rows: number of rows.
+        columns: elements per row.
+        flat: no operand depends on row or column, so rows may be cut anywhere.
+        nodes: in order of computation.
+        full: those nodes with an element per row and column; the others have one per row.
+        loads: by reading node and operand position.
+        outputs: nodes that are needed outside, in order.
+        in_place: output node and the library result that it may overwrite.
+    """
+
+    rows: int
+    columns: int
+    flat: bool
+    nodes: tuple[int, ...]
+    full: frozenset[int]
+    loads: tuple[tuple[tuple[int, int], Load], ...]
+    outputs: tuple[int, ...] = ()
+    in_place: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def elements(self) -> int:
+        """Rows times columns."""
+        return self.rows * self.columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One node that is computed by torch."""
+
+    node: int
+
+
+Stage = Region | Call
+
+
+def partition(graph: Graph) -> tuple[Stage, ...]:
+    """Divide a graph's needed nodes into stages, in an order in which they can run."""
+    needed = graph.needed()
+    groups: list[list[int]] = []
+    owner: dict[int, int] = {}  # node -> group
+    fused: set[int] = set()
+    for node in graph.nodes:
+        if node.id not in needed or node.kind in ("input", "parameter", "view", "expand"):
+            continue
+        fits = node.kind != "library"
+        for number in reversed(range(len(groups))) if fits else ():
+            if number in fused and _joins(graph, groups, owner, number, node.id):
+                groups[number].append(node.id)
+                owner[node.id] = number
+                break
+        else:
+            if fits and analyse(graph, [node.id]) is not None:
+                fused.add(len(groups))
+            owner[node.id] = len(groups)
+            groups.append([node.id])
+    stages: list[Stage] = []
+    for number in _order(graph, groups, owner):
+        region = analyse(graph, groups[number]) if number in fused else None
+        if region is None or region.elements < MIN_ELEMENTS:
+            stages += [Call(node=node) for node in groups[number]]
+        else:
+            stages.append(region)
+    return tuple(_finished(graph, stages))
+
+
+def _joins(
+    graph: Graph, groups: list[list[int]], owner: dict[int, int], number: int, node: int
+) -> bool:
+    """Whether node may be computed in a group: they touch, it fits, and no cycle arises."""
+    sources = {graph.base(o) for o in graph.nodes[node].reads}
+    shared = {graph.base(o) for n in groups[number] for o in graph.nodes[n].reads}
+    shared |= set(groups[number])
+    if not any(s in shared and graph.nodes[s].numel > 1 for s in sources):
+        return False
+    before = {owner[s] for s in sources if s in owner} - {number}
+    if any(_reaches(graph, groups, owner, group, number) for group in before):
+        return False
+    region = analyse(graph, [*groups[number], node])
+    return region is not None and len({load for _, load in region.loads}) <= MAX_LOADS
+
+
+def _needs(graph: Graph, groups: list[list[int]], owner: dict[int, int], group: int) -> set[int]:
+    bases = {graph.base(o) for n in groups[group] for o in graph.nodes[n].reads}
+    return {owner[b] for b in bases if b in owner} - {group}
+
+
+def _reaches(
+    graph: Graph, groups: list[list[int]], owner: dict[int, int], group: int, goal: int
+) -> bool:
+    """Whether group depends on goal."""
+    seen: set[int] = set()
+    waiting = [group]
+    while waiting:
+        current = waiting.pop()
+        if current == goal:
+            return True
+        if current not in seen:
+            seen.add(current)
+            waiting += _needs(graph, groups, owner, current)
+    return False
+
+
+def _order(graph: Graph, groups: list[list[int]], owner: dict[int, int]) -> Iterator[int]:
+    """Yield the groups so that each comes after what it needs."""
+    done: set[int] = set()
+
+    def visit(group: int) -> Iterator[int]:
+        if group not in done:
+            done.add(group)
+            for other in sorted(_needs(graph, groups, owner, group)):
+                yield from visit(other)
+            yield group
+
+    for group in range(len(groups)):
+        yield from visit(group)
+
+
+def _finished(graph: Graph, stages: Sequence[Stage]) -> Iterator[Stage]:
+    """Fill in what each region must write, and what it may overwrite."""
+    readers: dict[int, set[int]] = {}
+    aliased = {graph.base(use.node) for use in uses(graph.outputs)}
+    for position, stage in enumerate(stages):
+        for node in stage.nodes if isinstance(stage, Region) else (stage.node,):
+            for read in graph.nodes[node].reads:
+                readers.setdefault(graph.base(read), set()).add(position)
+    for position, stage in enumerate(stages):
+        if isinstance(stage, Call):
+            yield stage
+            continue
+        outputs = tuple(
+            n for n in stage.nodes if n in aliased or readers.get(n, set()) - {position}
+        )
+        spare = [
+            load.node
+            for load in dict.fromkeys(load for _, load in stage.loads)
+            if graph.nodes[load.node].fresh
+            and load.node not in aliased
+            and readers[load.node] == {position}
+            and (load.columns or stage.flat)
+            and (load.repeat, load.period) == (1, stage.rows)
+        ]
+        gathers = any(graph.nodes[n].kind == "gather" for n in stage.nodes)
+        pairs = []
+        for node in outputs:
+            if node in stage.full and spare and not gathers:
+                other = graph.nodes[spare[0]]
+                if (other.dtype, other.numel) == (graph.nodes[node].dtype, graph.nodes[node].numel):
+                    pairs.append((node, spare.pop(0)))
+        yield replace(stage, outputs=outputs, in_place=tuple(pairs))
+
+
+# --- does a set of nodes fit one iteration space? ---------------------------------------------
+
+
+def analyse(graph: Graph, nodes: Sequence[int]) -> Region | None:
+    """Find the rows and columns over which nodes can be computed together, or None."""
+    members = [graph.nodes[n] for n in nodes]
+    spaces = {
+        (graph.nodes[graph.base(int(m.operands[0]))].numel, m.columns)
+        for m in members
+        if m.kind in ("reduce", "gather")
+    }
+    if len(spaces) > 1:
+        return None
+    if spaces:
+        ((elements, columns),) = spaces
+        return _fit(graph, nodes, elements // columns, columns)
+    elements = members[0].numel
+    if any(m.numel != elements for m in members) or elements < 1:
+        return None
+    flat = _fit(graph, nodes, 1, elements)
+    if flat is not None and all(load.columns or load.period == 1 for _, load in flat.loads):
+        return flat
+    lengths = {
+        math.prod(m.shape[k:]) for m in members for k in range(len(m.shape)) if m.numel == elements
+    }
+    fits = [
+        region
+        for columns in sorted(lengths, reverse=True)
+        if columns > 1 and (region := _fit(graph, nodes, elements // columns, columns))
+    ]
+    return next((r for r in fits if r.rows >= MIN_ROWS), fits[0] if fits else None)
+
+
+def _fit(graph: Graph, nodes: Sequence[int], rows: int, columns: int) -> Region | None:
+    full: set[int] = set()
+    loads: list[tuple[tuple[int, int], Load]] = []
+    inside = set(nodes)
+    for number in sorted(nodes):
+        node = graph.nodes[number]
+        if node.kind in ("reduce", "gather"):
+            wanted: list[tuple[int, tuple[int, ...], bool]] = [(0, (rows, columns), True)]
+            if node.kind == "gather":
+                wanted.append((1, (rows,), False))
+        else:
+            wide = node.numel == rows * columns
+            if not wide and node.numel != rows:
+                return None
+            if wide:
+                full.add(number)
+            wanted = [(i, node.shape, wide) for i in range(len(node.operands))]
+        for position, shape, wide in wanted:
+            operand: Operand = node.operands[position]
+            if isinstance(operand, float):
+                continue
+            base = graph.base(operand)
+            if node.kind != "pointwise" and graph.nodes[base].numel != math.prod(shape):
+                return None  # reads an expanded tensor
+            use = graph.unexpanded(operand) if node.kind == "pointwise" else shape
+            pattern = match(use, shape, columns if wide else 1)
+            if pattern is None or (pattern[0] and graph.nodes[base].dtype == "int64"):
+                return None
+            load = Load(node=base, columns=pattern[0], repeat=pattern[1], period=pattern[2])
+            if base not in inside:
+                loads.append(((number, position), load))
+            elif load.columns != (base in full) or (load.repeat, load.period) != (1, rows):
+                return None
+    flat = rows == 1 and all(graph.nodes[n].kind == "pointwise" for n in nodes)
+    return Region(
+        rows=rows,
+        columns=columns,
+        flat=flat,
+        nodes=tuple(sorted(nodes)),
+        full=frozenset(full),
+        loads=tuple(loads),
+    )
+
+
+def match(
+    shape: tuple[int, ...], wide: tuple[int, ...], columns: int
+) -> tuple[bool, int, int] | None:
+    """Say how a tensor broadcasts over rows of columns elements: per column?, repeat, period.
+
+    Args:
+        shape: the tensor's sizes.
+        wide: sizes that it broadcasts to; its innermost ones must make up a row.
+        columns: elements per row; 1 when there are only rows.
+    """
+    shape = (1,) * (len(wide) - len(shape)) + shape
+    cut, inner = len(wide), 1
+    while inner < columns and cut > 0:
+        cut -= 1
+        inner *= wide[cut]
+    if inner != columns:
+        return None
+    if shape[cut:] == wide[cut:]:
+        per_column = columns > 1
+    elif math.prod(shape[cut:]) == 1:
+        per_column = False
+    else:
+        return None
+    repeat = period = 1
+    state = "inner"
+    for mine, theirs in reversed(list(zip(shape[:cut], wide[:cut], strict=True))):
+        if theirs == 1:
+            continue
+        if mine == theirs:
+            if state == "outer":
+                return None
+            state, period = "matched", period * theirs
+        elif state == "inner":
+            repeat *= theirs
+        else:
+            state = "outer"
+    return per_column, repeat if state != "inner" else 1, period

@@ -1,0 +1,318 @@
+"""How a kernel runs: every choice that changes its speed and not its result.
+
+A schedule is a frozen record of knobs with a one-line text form, and `legal` says by a small
+model of the machine's resources whether a kernel with it can run. It knows no operator.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+PREFIX = "schedule:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuSchedule:
+    """Choices for a C++ kernel.
+
+    Attributes:
+        vec: float32 elements per vector.
+        unroll: vectors per loop iteration.
+        accumulators: independent partial results of a reduction.
+        grain: rows (or chunks of a flat region) that a thread takes at a time.
+        omp: how OpenMP hands out the work.
+        threads: threads that run.
+        passes: `one`: the sum of exponentials is found online, with the largest element; `multi`.
+        staging: where values that a later pass needs again are kept.
+        stores: `streaming` writes past the caches.
+        prefetch: rows (or chunks of a flat region) ahead to fetch from memory while the present
+            one is computed with; 0 leaves it to the hardware.
+    """
+
+    vec: int = 8
+    unroll: int = 2
+    accumulators: int = 1
+    grain: int = 16
+    omp: str = "static"
+    threads: int = 1
+    passes: str = "multi"
+    staging: str = "none"
+    stores: str = "normal"
+    prefetch: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaSchedule:
+    """Choices for a CUDA kernel.
+
+    Attributes:
+        vec: elements that a thread reads at a time.
+        unroll: such reads in flight.
+        accumulators: independent partial results of a reduction.
+        threads: threads per block.
+        rows: rows that a block works on at a time; threads / rows threads share a row.
+        blocks: blocks per multiprocessor, which walk over the work; 0: a block for each piece.
+        passes: `one`: the sum of exponentials is found online, with the largest element; `multi`.
+        staging: where values that a later pass needs again are kept.
+        stores: `streaming` marks written lines as first to leave the cache.
+        loads: `read_only` uses the read-only path, `streaming` marks lines as first to leave.
+        min_blocks: blocks per multiprocessor that the compiler must leave registers for.
+    """
+
+    vec: int = 4
+    unroll: int = 1
+    accumulators: int = 1
+    threads: int = 256
+    rows: int = 1
+    blocks: int = 0
+    passes: str = "multi"
+    staging: str = "none"
+    stores: str = "normal"
+    loads: str = "cached"
+    min_blocks: int = 1
+
+
+Schedule = CpuSchedule | CudaSchedule
+
+KNOBS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "cpu": {
+        "vec": (4, 8, 16),
+        "unroll": (1, 2, 4, 8),
+        "accumulators": (1, 2, 4),
+        "grain": (1, 4, 16, 64, 256),
+        "omp": ("static", "dynamic"),
+        "threads": tuple(range(1, 1025)),
+        "passes": ("multi", "one"),
+        "staging": ("none", "buffer"),
+        "stores": ("normal", "streaming"),
+        "prefetch": (0, 1, 2, 4),
+    },
+    "cuda": {
+        "vec": (1, 2, 4, 8),
+        "unroll": (1, 2, 4),
+        "accumulators": (1, 2, 4),
+        "threads": (32, 64, 128, 256, 512, 1024),
+        "rows": (1, 2, 4, 8, 16, 32),
+        "blocks": (0, 1, 2, 4, 8, 16),
+        "passes": ("multi", "one"),
+        "staging": ("none", "registers", "shared"),
+        "stores": ("normal", "streaming"),
+        "loads": ("cached", "read_only", "streaming"),
+        "min_blocks": (1, 2, 4, 8),
+    },
+}
+"""Values that each knob can take, in order: neighbours in it are one step apart."""
+
+_CLASSES: dict[str, type[CpuSchedule] | type[CudaSchedule]] = {
+    "cpu": CpuSchedule,
+    "cuda": CudaSchedule,
+}
+
+
+class ScheduleError(ValueError):
+    """A text is not a schedule; the message says what was expected."""
+
+
+def target_of(schedule: Schedule) -> str:
+    """Return `cpu` or `cuda`."""
+    return "cpu" if isinstance(schedule, CpuSchedule) else "cuda"
+
+
+def text(schedule: Schedule) -> str:
+    """Return the schedule on one line, such as `schedule: cpu vec=8 unroll=2 ...`."""
+    knobs = " ".join(f"{f.name}={getattr(schedule, f.name)}" for f in fields(schedule))
+    return f"{PREFIX} {target_of(schedule)} {knobs}"
+
+
+def parse(line: str) -> Schedule:
+    """Read what `text` wrote; knobs may come in any order, and each must be there.
+
+    Raises:
+        ScheduleError: it is not such a line.
+    """
+    words = line.strip().split()
+    if len(words) < 2 or words[0] != PREFIX or words[1] not in KNOBS:
+        raise ScheduleError(
+            f"a schedule starts with `{PREFIX} cpu` or `{PREFIX} cuda`, but found {line!r:.80}"
+        )
+    knobs = KNOBS[words[1]]
+    values: dict[str, Any] = {}
+    for word in words[2:]:
+        name, sign, value = word.partition("=")
+        if name not in knobs or not sign:
+            raise ScheduleError(
+                f"expected one of {', '.join(knobs)} as NAME=VALUE, but found {word!r}"
+            )
+        if name in values:
+            raise ScheduleError(f"knob {name!r} is given twice")
+        allowed = {str(v): v for v in knobs[name]}
+        if value not in allowed:
+            shown = "1..1024" if len(allowed) > 20 else ", ".join(allowed)
+            raise ScheduleError(f"{name} must be one of {shown}, but is {value!r}")
+        values[name] = allowed[value]
+    if missing := [name for name in knobs if name not in values]:
+        raise ScheduleError(f"expected a value for {', '.join(missing)}, but found none")
+    return _CLASSES[words[1]](**values)
+
+
+def find(source: str) -> Schedule | None:
+    """Read the schedule that a candidate's source carries as a comment line, if it does."""
+    for line in source.splitlines():
+        if line.startswith(f"# {PREFIX}"):
+            try:
+                return parse(line[2:])
+            except ScheduleError:
+                return None
+    return None
+
+
+def step(schedule: Schedule, knob: str, by: int) -> Schedule | None:
+    """Move one knob by so many places of its list; None beyond its end."""
+    values = KNOBS[target_of(schedule)][knob]
+    place = values.index(getattr(schedule, knob)) + by
+    if not 0 <= place < len(values):
+        return None
+    return jump(schedule, knob, values[place])
+
+
+def jump(schedule: Schedule, knob: str, value: Any) -> Schedule:
+    """Set one knob."""
+    return replace(schedule, **{knob: value})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What the resource model must know of one region.
+
+    Attributes:
+        rows: number of rows.
+        columns: elements per row.
+        flat: whether rows may be cut anywhere.
+        mapped: no reduction: every element is on its own.
+        online: whether a sum of exponentials can be found together with the largest element.
+        slots: rows of values kept between passes, by `passes` value.
+        reductions: results that are accumulated at the same time, at most.
+        tensors: tensors read and written.
+        item_bytes: bytes per element of the widest and of the narrowest tensor.
+        output_bytes: bytes written.
+        operators: how many it replaces.
+    """
+
+    rows: int
+    columns: int
+    flat: bool
+    mapped: bool
+    online: bool
+    slots: dict[str, int]
+    reductions: int
+    tensors: int
+    item_bytes: tuple[int, int]
+    output_bytes: int
+    operators: int = 1
+
+
+STACK_BYTES = 512 << 10
+"""A thread's rows between passes must fit beside everything else into a typical 1 MiB L2 cache."""
+
+SHARED_BYTES = 48 << 10
+"""Shared memory that a block gets without asking the driver for more (CUDA C++ guide)."""
+
+REGISTERS_PER_BLOCKS = 65536
+REGISTERS_PER_THREAD = 255  # CUDA C++ guide, table of compute capabilities 7.0 to 10.0
+OWN_REGISTERS = 32  # own: addresses, counters and temporaries of these kernels, as ptxas reports
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the machine can do, as far as schedules depend on it; 0: not known.
+
+    Attributes:
+        threads: hardware threads.
+        lanes: float32 elements in one of the processor's vectors. GCC takes wider vectors apart
+            into single floats wherever it must compare or select.
+    """
+
+    threads: int = 0
+    lanes: int = 0
+
+
+UNKNOWN = Limits()
+
+
+def limits_here(threads: int) -> Limits:
+    """Read this processor's vector width from Linux's /proc/cpuinfo."""
+    try:
+        words = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
+    except OSError:
+        words = set()
+    lanes = 16 if "avx512f" in words else 8 if "avx2" in words else 4
+    return Limits(threads=threads, lanes=lanes)
+
+
+def legal(schedule: Schedule, works: Sequence[Work], limits: Limits = UNKNOWN) -> str:
+    """Say why kernels for these regions cannot run with a schedule, or return an empty text.
+
+    Args:
+        schedule: the choices.
+        works: the regions that share it.
+        limits: of the machine.
+    """
+    if schedule.passes == "one" and not any(work.online for work in works):
+        return "one pass needs a sum of exponentials of the elements less their largest"
+    if schedule.staging != "none" and not any(work.slots[schedule.passes] for work in works):
+        return "no value is needed again in a later pass, so nothing can be staged"
+    if schedule.accumulators > 1 and not any(work.reductions for work in works):
+        return "several accumulators need a reduction"
+    if isinstance(schedule, CpuSchedule):
+        return _legal_cpu(schedule, works, limits)
+    return _legal_cuda(schedule, works)
+
+
+def _legal_cpu(schedule: CpuSchedule, works: Sequence[Work], limits: Limits) -> str:
+    if limits.threads and schedule.threads > limits.threads:
+        return f"the machine has {limits.threads} threads, not {schedule.threads}"
+    if limits.lanes and schedule.vec > limits.lanes:
+        return f"the processor's vectors have {limits.lanes} elements, not {schedule.vec}"
+    if schedule.accumulators > schedule.unroll:
+        return f"{schedule.accumulators} accumulators need as many unrolled vectors"
+    for work in works:
+        slots = work.slots[schedule.passes] if schedule.staging == "buffer" else 0
+        if (held := slots * work.columns * 4) > STACK_BYTES:
+            return f"a buffer of {held} bytes exceeds {STACK_BYTES}"
+        if schedule.stores == "streaming" and not work.flat and work.columns % schedule.vec:
+            return f"streaming stores need rows in whole vectors of {schedule.vec}"
+    if all(schedule.vec * schedule.unroll > max(work.columns, 8) for work in works):
+        return f"an iteration of {schedule.vec * schedule.unroll} elements exceeds every row"
+    return ""
+
+
+def _legal_cuda(schedule: CudaSchedule, works: Sequence[Work]) -> str:
+    lanes = schedule.threads // schedule.rows
+    if lanes < 32:
+        return f"{schedule.rows} rows leave {lanes} of {schedule.threads} threads each; 32 at least"
+    if schedule.threads * schedule.min_blocks > 2048:
+        return f"{schedule.min_blocks} blocks of {schedule.threads} threads exceed 2048"
+    if schedule.accumulators > schedule.vec * schedule.unroll:
+        return f"{schedule.accumulators} accumulators need as many elements in flight"
+    if schedule.rows > 1 and all(work.mapped for work in works):
+        return "several rows per block need a reduction"
+    limit = min(
+        REGISTERS_PER_THREAD, REGISTERS_PER_BLOCKS // (schedule.threads * schedule.min_blocks)
+    )
+    for work in works:
+        if schedule.vec * work.item_bytes[0] > 16:
+            return f"{schedule.vec} elements of {work.item_bytes[0]} bytes exceed a 16-byte access"
+        if not work.flat and work.columns % schedule.vec:
+            return f"rows of {work.columns} elements do not divide by {schedule.vec}"
+        registers = OWN_REGISTERS + work.tensors * schedule.vec * schedule.unroll
+        slots = work.slots[schedule.passes]
+        if schedule.staging == "registers":
+            per_thread = -(-work.columns // (lanes * schedule.vec)) * schedule.vec
+            registers += slots * per_thread
+        if registers > limit:
+            return f"about {registers} registers per thread exceed {limit}"
+        shared = slots * work.columns * 4 * schedule.rows if schedule.staging == "shared" else 0
+        if shared > SHARED_BYTES - 1024:
+            return f"{shared} bytes of shared memory exceed {SHARED_BYTES - 1024}"
+    return ""

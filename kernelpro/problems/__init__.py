@@ -1,0 +1,73 @@
+"""Problems: reference modules in KernelBench's file format, our own ones and the user's.
+
+`load` reads a file, runs it without its data (torch's meta device) and says what one call computes,
+reads and writes, or in one sentence what is wrong with the file.
+"""
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+
+from kernelpro.errors import ProblemError
+from kernelpro.records import Problem
+
+_BUNDLED = Path(__file__).parent / "bundled"
+
+
+def bundled() -> list[str]:
+    """Names of the problems that come with kernelpro, sorted."""
+    return sorted(path.stem for path in _BUNDLED.glob("*.py") if path.stem != "__init__")
+
+
+def load(
+    name_or_path: str, *, target: str = "cpu", sizes: Mapping[str, int] | None = None
+) -> Problem:
+    """Load a problem and bind it to one target's sizes.
+
+    A file may hold `SIZES = {"cuda": {"rows": 65536}}`: module constants that are replaced for a
+    target before inputs and module are made. A constant that the file computes from another one
+    keeps its value.
+
+    Args:
+        name_or_path: a bundled problem's name, or the path of a .py file.
+        target: `cpu` or `cuda`; whose entry of the file's SIZES is used.
+        sizes: further constants to replace, by name; they win over SIZES.
+
+    Raises:
+        ProblemError: no such problem, or a broken file; one sentence says what to do.
+    """
+    from kernelpro.problems import bind  # torch is imported there
+
+    path, origin = _find(name_or_path)
+    return bind.bind(path.stem, origin, _read(path), target, dict(sizes or {}))
+
+
+def _find(name_or_path: str) -> tuple[Path, str]:
+    """Path of the file, and what the record calls its origin."""
+    names = bundled()
+    if name_or_path in names:
+        return _BUNDLED / f"{name_or_path}.py", "bundled"
+    path = Path(name_or_path)
+    if path.is_dir():
+        raise ProblemError(f"{path} is a folder, but a problem is a .py file or a bundled name")
+    if path.exists():
+        return path, str(path)
+    if path.suffix == ".py" or path.name != name_or_path:
+        raise ProblemError(f"there is no file {path}; check the path")
+    close = difflib.get_close_matches(name_or_path, names, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    raise ProblemError(
+        f"no bundled problem is called {name_or_path!r}; {hint}Bundled are {', '.join(names)}, "
+        "and a file of your own is given by its path"
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ProblemError(
+            f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8"
+        ) from error
+    except OSError as error:
+        raise ProblemError(f"{path} cannot be read: {error.strerror}") from error

@@ -1,0 +1,1 @@
+"""Problems that come with kernelpro, in KernelBench's file format."""

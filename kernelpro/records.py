@@ -1,0 +1,528 @@
+"""The nouns of kernelpro: small frozen records that every layer shares.
+
+This module imports no other part of kernelpro (but its errors), touches no GPU and does no I/O.
+A physical field's name ends in its unit: times in microseconds (`_us`) or seconds (`_s`), sizes
+in bytes. An expected failure is a value (`Outcome`), never an exception.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from kernelpro.errors import MissingMetric
+
+# --- the problem ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    """Shape and element type of one tensor.
+
+    Attributes:
+        shape: sizes of the dimensions, outermost first; `()` for a scalar tensor.
+        dtype: torch's name without the prefix: `float32`, `int64`.
+        name: parameter's name in the module, or empty.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What to speed up: a reference module in KernelBench's format, bound to one target's sizes.
+
+    Attributes:
+        name: short name: a bundled problem's name, or the file's stem.
+        origin: `bundled` or the path the source was read from.
+        source: the problem file's text, unchanged.
+        target: name of the target whose sizes are used (`cpu`, `cuda`).
+        sizes: module constants that were replaced before the inputs were made.
+        inputs: tensors that `forward` takes, in order (non-tensor arguments are left out).
+        outputs: tensors that `forward` returns, in order.
+        parameters: the module's parameters, in order, with names.
+        flops: floating-point operations of one call, counted on the reference.
+        flops_note: which operators the count covers, and by which rule.
+        min_bytes: least bytes one call must move: each input and used parameter once in, each
+            output once out.
+        operators: names of the ATen operators that the reference calls, each with its count.
+        precision: tolerance policy that the judge applies.
+    """
+
+    name: str
+    origin: str
+    source: str
+    target: str
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+    parameters: tuple[TensorSpec, ...] = ()
+    flops: int = 0
+    flops_note: str = ""
+    min_bytes: int = 0
+    operators: Mapping[str, int] = field(default_factory=dict)
+    precision: str = "strict"
+
+    @property
+    def dtype(self) -> str:
+        """Element type of the first floating-point output or input; `float32` if there is none."""
+        for spec in (*self.outputs, *self.inputs):
+            if "float" in spec.dtype:
+                return spec.dtype
+        return "float32"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What the device under a target can do, measured once on this machine.
+
+    Attributes:
+        target: `cpu` or `cuda`.
+        device: the processor's or card's own name.
+        threads: threads that both sides of a comparison may use (0 on a GPU).
+        bandwidth_bytes_per_s: measured main-memory bandwidth, reads plus writes.
+        flops_per_s: measured peak by path, such as `float32`, `bfloat16_tensor`.
+        cache_bytes: last-level cache.
+        launch_us: least time of one launch or parallel region.
+        facts: versions and names worth keeping with a result.
+    """
+
+    target: str
+    device: str
+    threads: int = 0
+    bandwidth_bytes_per_s: float = 0.0
+    flops_per_s: Mapping[str, float] = field(default_factory=dict)
+    cache_bytes: int = 0
+    launch_us: float = 0.0
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+# --- the candidate and what became of it ------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One submission: a Python file with `class ModelNew(torch.nn.Module)`.
+
+    Equal sources are the same candidate.
+
+    Attributes:
+        source: the file's text.
+        language: what its kernels are written in: `cpp`, `cuda`, `triton`, `torch`.
+        rationale: why its author expects it to be faster.
+        author: name of the plugin or model that wrote it.
+    """
+
+    source: str
+    language: str = "torch"
+    rationale: str = field(default="", compare=False)
+    author: str = field(default="", compare=False)
+
+    @property
+    def id(self) -> str:
+        """First 12 hex digits of the source's SHA-256."""
+        return hashlib.sha256(self.source.encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    """What compiling a candidate's kernels ahead of its run gave.
+
+    Attributes:
+        ok: False when the compiler refused the source.
+        key: content address: hash of sources, flags, compiler version and architecture.
+        binary: path of the built file, or empty when the candidate builds itself when loaded.
+        machine_code: hash of the instructions; equal hashes mean equal machine code.
+        log: the compiler's words, shortened.
+        seconds: wall time; 0 when it came from the cache.
+        cached: True when it came from the cache.
+        resources: what the compiler reports, such as `registers` or `spill_bytes`.
+    """
+
+    ok: bool
+    key: str = ""
+    binary: str = ""
+    machine_code: str = ""
+    log: str = ""
+    seconds: float = 0.0
+    cached: bool = False
+    resources: Mapping[str, float] = field(default_factory=dict)
+
+
+class Outcome(StrEnum):
+    """How far a candidate got; everything but ACCEPTED is an expected result too."""
+
+    ACCEPTED = "accepted"
+    FLAGGED = "flagged"  # right, but its number needs a person's eye; never a headline
+    REFUSED = "refused"  # a gate threw it out before it was built
+    DUPLICATE = "duplicate"  # same source or same machine code as an earlier one
+    COMPILE_ERROR = "compile_error"
+    RUNTIME_ERROR = "runtime_error"  # raised an exception
+    CRASHED = "crashed"  # its process ended: signal, abort, exit
+    TIMEOUT = "timeout"
+    WRONG_RESULT = "wrong_result"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One comparison of an output with the float64 reference.
+
+    Attributes:
+        inputs: name of the input set, such as `shipped-0` or `zero-mean`.
+        output: position of the output.
+        rms_error: root mean square of the error, relative to the output's own.
+        max_error: largest error, relative to the output's root mean square.
+        rms_limit: largest rms_error that is accepted.
+        max_limit: largest max_error that is accepted (before the part that grows with |value|).
+        ok: whether the output agrees.
+        note: what was wrong, in words, or empty.
+    """
+
+    inputs: str
+    output: int
+    rms_error: float
+    max_error: float
+    rms_limit: float
+    max_limit: float
+    ok: bool
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The judge's word on a candidate: does it compute the same function?
+
+    Attributes:
+        decision: `accept`, `flag` or `reject`.
+        reasons: machine-readable codes, such as `shape`, `mutated_input`, `faster_than_sol`.
+        checks: the comparisons; of many equal ones the worst is kept.
+        calls_compared: how many calls' outputs were compared.
+        isolation: what confined the candidate's process.
+    """
+
+    decision: str
+    reasons: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
+    calls_compared: int = 0
+    isolation: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Time of one call, measured interleaved with the baseline in the same run.
+
+    Attributes:
+        median_us: median time of a call.
+        p20_us: 20th percentile.
+        p80_us: 80th percentile.
+        runs: timed calls.
+        baseline_us: median time of the baseline's calls between them.
+        baseline: what the baseline was, such as `eager`.
+        speedup: median over interleaved pairs of baseline time / candidate time.
+        speedup_low: lower end of the 95 % bootstrap interval of that ratio.
+        speedup_high: upper end.
+        clock: which clock decided.
+        threads: threads that both sides could use; 0 where that has no meaning.
+    """
+
+    median_us: float
+    p20_us: float
+    p80_us: float
+    runs: int
+    baseline_us: float
+    baseline: str
+    speedup: float
+    speedup_low: float
+    speedup_high: float
+    clock: str
+    threads: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Energy:
+    """Energy of one call, from a window long enough for the counter to be trusted."""
+
+    joules: float
+    mean_watts: float
+    window_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What building, judging and timing a candidate showed.
+
+    Attributes:
+        outcome: how far it got.
+        message: the reason in one or two sentences, for people and for proposers.
+        build: None when the candidate builds itself when loaded, or was not built.
+        verdict: None when it was not judged.
+        timing: None when it was not timed.
+        energy: None when it was not weighed.
+        phases_s: wall seconds by phase: `build`, `start`, `load`, `judge`, `time`.
+    """
+
+    outcome: Outcome
+    message: str = ""
+    build: Build | None = None
+    verdict: Verdict | None = None
+    timing: Timing | None = None
+    energy: Energy | None = None
+    phases_s: Mapping[str, float] = field(default_factory=dict)
+
+
+# --- what profiling showed --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One number of a profile, and how it came about.
+
+    Attributes:
+        value: None when it is absent.
+        unit: such as `%`, `bytes`, `us`, or empty for a count or ratio.
+        how: `measured` (a counter or a clock), `static` (read off the machine code), `derived`
+            (computed from other metrics), or `absent`.
+        note: the tool or formula; for an absent one, why.
+    """
+
+    value: float | None
+    unit: str = ""
+    how: str = "measured"
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One kernel launch (GPU) or operator call (CPU) inside one call of the module."""
+
+    name: str
+    duration_us: float
+    grid: tuple[int, int, int] = (0, 0, 0)
+    block: tuple[int, int, int] = (0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile(Mapping[str, float]):
+    """Named metrics of one candidate, merged from every tool that ran.
+
+    As a mapping it holds only metrics that have a value: `profile["cpu.time_us"]`,
+    `profile.get(name)`, `name in profile`. Reading an absent one raises `MissingMetric`, which
+    says why it is absent.
+    """
+
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    launches: tuple[Launch, ...] = ()
+
+    def __getitem__(self, name: str) -> float:
+        metric = self.metrics.get(name)
+        if metric is None:
+            raise MissingMetric(
+                f"metric {name!r} was not collected; a detector that reads it must name it in its "
+                f"needs (collected: {', '.join(sorted(self)) or 'nothing'})"
+            )
+        if metric.value is None:
+            raise MissingMetric(f"metric {name!r} is absent: {metric.note or 'no reason given'}")
+        return metric.value
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, metric in self.metrics.items() if metric.value is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Classification:
+    """Where a kernel stands on the roofline, in theory and as measured.
+
+    Attributes:
+        theory: class that the problem's own FLOPs and least bytes put it in: `compute`,
+            `memory`, `latency`, `balanced`.
+        measured: class that the measurement shows, or `unknown`.
+        dispatched: class whose detectors ran: the theory's when the two disagree.
+        level: memory level that is busiest (`DRAM`, `L2`, `L1`), or empty.
+        confidence: `high` when the two agree, else `low`.
+        sol_us: speed of light: no call can be faster, from problem and measured peaks.
+        bound: which term sets it: `bytes`, `flops` or `launches`.
+        intensity: FLOPs per least byte.
+        ridge: FLOPs per byte at which this machine turns from memory to compute bound.
+        text: the same in one or two sentences.
+    """
+
+    theory: str
+    measured: str
+    dispatched: str
+    level: str = ""
+    confidence: str = "low"
+    sol_us: float = 0.0
+    bound: str = ""
+    intensity: float = 0.0
+    ridge: float = 0.0
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """One thing to try: a move's name and, in words, what to do."""
+
+    name: str
+    instruction: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """One bottleneck that a detector saw, in words that a proposer can act on.
+
+    Attributes:
+        detector: the detector's name.
+        level: `kernel`, `instruction` or `system`.
+        bottleneck: WHAT: value against threshold.
+        where: WHERE: kernel, loop, file:line, instruction; or empty.
+        why: WHY: the mechanism in one line.
+        gain: GAIN: estimated share of the time that could be saved, 0..1.
+        confidence: 0..1; 1 for an exact measured rule, less for a heuristic.
+        actions: HOW: at most three edits.
+        guard: GUARD: when not to do it.
+    """
+
+    detector: str
+    level: str
+    bottleneck: str
+    why: str
+    gain: float
+    confidence: float = 0.5
+    where: str = ""
+    actions: tuple[Action, ...] = ()
+    guard: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("gain", "confidence"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(
+                    f"{name} must be within 0..1, but {self.detector} gave {getattr(self, name)}"
+                )
+        if len(self.actions) > 3:
+            raise ValueError(f"{self.detector} gave {len(self.actions)} actions; 3 at most")
+
+    @property
+    def rank(self) -> float:
+        """Estimated gain weighed by confidence: what findings are sorted by."""
+        return self.gain * self.confidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """All that a detector may look at."""
+
+    problem: Problem
+    candidate: Candidate
+    machine: Machine
+    evaluation: Evaluation
+    profile: Profile
+    classification: Classification
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detector:
+    """A micro-profiling tool: from metrics to a diagnosis.
+
+    Attributes:
+        name: unique, lower case with underscores.
+        level: `kernel`, `instruction` or `system`.
+        needs: names of the metrics that it reads; collected once for all detectors. It does not
+            run when one of them is absent.
+        diagnose: looks at the evidence and returns findings, or None.
+        targets: targets that it understands.
+        classes: roofline classes that dispatch it; empty for all.
+        threshold: the cut that it applies and where that comes from, in words.
+    """
+
+    name: str
+    level: str
+    needs: tuple[str, ...]
+    diagnose: Callable[[Evidence], Diagnosis | Iterable[Diagnosis] | None]
+    targets: tuple[str, ...] = ("cpu", "cuda")
+    classes: tuple[str, ...] = ()
+    threshold: str = ""
+
+
+# --- the search -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """All that a proposer may look at when it writes the next candidate.
+
+    Attributes:
+        problem: what to speed up.
+        machine: what it runs on.
+        parent: the candidate to improve; the reference itself at the root.
+        evaluation: what became of the parent.
+        profile: the parent's metrics.
+        diagnoses: the parent's findings, most promising first.
+        tried: ids of every candidate that this search has seen.
+        attempts: what the parent's children were and what they gave, oldest first.
+        seed: for random choices; differs from step to step.
+    """
+
+    problem: Problem
+    machine: Machine
+    parent: Candidate
+    evaluation: Evaluation
+    profile: Profile
+    diagnoses: tuple[Diagnosis, ...]
+    tried: frozenset[str]
+    attempts: tuple["Attempt", ...]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """A child that the parent already has, in short."""
+
+    rationale: str
+    outcome: Outcome
+    speedup: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One finished search iteration: journal line, tree node, event and table row in one.
+
+    Attributes:
+        index: position in the memory file; 0 is the baseline, the root of the tree.
+        parent: index of the step whose candidate this one was made from.
+        reward: what the search maximises.
+        phases_s: wall seconds by phase: `select`, `propose`, `gate`, `build`, `start`, `load`,
+            `judge`, `time`, `profile`, `diagnose`.
+        clock_s: seconds since the search began, at the end of the step.
+        exhausted: indices of nodes that were selected before the parent, but for which no
+            proposer had a candidate left; they are closed.
+    """
+
+    index: int
+    parent: int | None
+    candidate: Candidate
+    evaluation: Evaluation
+    profile: Profile = field(default_factory=Profile)
+    classification: Classification | None = None
+    diagnoses: tuple[Diagnosis, ...] = ()
+    reward: float = 0.0
+    phases_s: Mapping[str, float] = field(default_factory=dict)
+    clock_s: float = 0.0
+    exhausted: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmation:
+    """A would-be winner judged again from scratch: fresh process, fresh seeds, more samples.
+
+    Attributes:
+        step: index of the step whose candidate was judged.
+        evaluation: what that showed; only this number is a headline.
+    """
+
+    step: int
+    evaluation: Evaluation

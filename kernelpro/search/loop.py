@@ -1,0 +1,354 @@
+"""One search: a straight line from the tree to the next step and back into the tree.
+
+The loop knows no plugin, no device and no model: proposers and rewards come in as `Hooks`, and
+whatever measures as a `Bench`.
+"""
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Protocol
+
+from kernelpro.errors import KernelproError
+from kernelpro.records import (
+    Attempt,
+    Candidate,
+    Evaluation,
+    Machine,
+    Outcome,
+    Problem,
+    Proposal,
+    Step,
+)
+from kernelpro.search.bench import Bench, Measured
+from kernelpro.search.budget import Budget
+from kernelpro.search.memory import Memory
+from kernelpro.search.policy import Policy
+from kernelpro.search.tree import Node, Tree
+
+__all__ = ["Bench", "Hooks", "Measured", "Reason", "Search", "SearchEnd", "step_seed"]
+
+AT_SPEED_OF_LIGHT = 1.05
+"""A candidate within this factor of the speed-of-light time ends the search: what could still be
+gained is less than what a timing can tell apart. Own choice."""
+
+MAX_SOURCE_CHARACTERS = 2**20
+"""A longer candidate is refused and only its beginning is kept. A kernel file has some thousands;
+this bounds the memory file. Own choice."""
+
+
+class Hooks(Protocol):
+    """What plugins contribute. A call may raise KernelproError and nothing else."""
+
+    def propose(self, proposal: Proposal, /) -> Candidate | None:
+        """Write the next candidate; None when there is nothing left to try for this parent."""
+        ...
+
+    def reject(self, problem: Problem, candidate: Candidate, /) -> str | None:
+        """Return a reason to throw the candidate out before it is built, or None."""
+        ...
+
+    def reward(self, problem: Problem, evaluation: Evaluation, sol_us: float, /) -> float | None:
+        """Score an evaluation; higher is better, 0 is no better than the baseline."""
+        ...
+
+    def step_finished(self, step: Step, /) -> None:
+        """Watch the search: called once for each step, after it is on disk."""
+        ...
+
+
+class Reason(StrEnum):
+    """Why a search ended."""
+
+    BUDGET = "budget"
+    EXHAUSTED = "exhausted"
+    SPEED_OF_LIGHT = "speed_of_light"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchEnd:
+    """How a search ended.
+
+    Attributes:
+        reason: why, for programs.
+        message: why, in a few words for people.
+        best: the step of the fastest accepted candidate, which may still be slower than the
+            baseline; None when no candidate was accepted.
+    """
+
+    reason: Reason
+    message: str
+    best: Step | None
+
+
+class Search:
+    """Grow a tree of candidates for one problem.
+
+    Attributes:
+        tree: every step so far.
+        complaints: what went wrong in plugins without ending the search, each said once.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        machine: Machine,
+        *,
+        hooks: Hooks,
+        bench: Bench,
+        memory: Memory,
+        policy: Policy,
+        budget: Budget,
+        seed: int = 0,
+        sol_us: float = 0.0,
+        steps: Iterable[Step] = (),
+        stop_ratio: float = AT_SPEED_OF_LIGHT,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare a search; nothing happens before `run`.
+
+        Args:
+            problem: what to speed up.
+            machine: what it runs on.
+            hooks: proposers, gates, rewards and watchers.
+            bench: what measures.
+            memory: where steps are kept; it must hold exactly `steps`.
+            policy: where to grow the tree.
+            budget: when to stop, counted from the first start of this search.
+            seed: for everything random; each step's own seed follows from it and the index.
+            sol_us: the problem's speed of light on the machine; 0 when it is not known.
+            steps: those that a resumed search has already taken.
+            stop_ratio: stop when the best time is within this factor of the speed of light; 0
+                never stops for it.
+            clock: a monotonic clock, in seconds.
+        """
+        self.problem = problem
+        self.machine = machine
+        self.hooks = hooks
+        self.bench = bench
+        self.memory = memory
+        self.policy = policy
+        self.budget = budget
+        self.seed = seed
+        self.sol_us = sol_us
+        self.stop_ratio = stop_ratio
+        self.tree = Tree(steps)
+        self.complaints: list[str] = []
+        self._clock = clock
+        self._began = clock() - self._recorded_clock_s()
+        self._in_flight: Step | None = None
+
+    @property
+    def clock_s(self) -> float:
+        """Seconds that the search has been running, earlier runs that it resumed included."""
+        return self._clock() - self._began
+
+    def run(self) -> SearchEnd:
+        """Search until the budget is spent, nothing is left to try, or Ctrl-C.
+
+        A step that Ctrl-C cuts short is dropped; every finished one is on disk and in the tree.
+
+        Raises:
+            KernelproError: the bench cannot work, or the memory file cannot be written.
+        """
+        self._began = self._clock() - self._recorded_clock_s()
+        try:
+            if not len(self.tree):
+                self._measure_baseline()
+            while (end := self._end()) is None:
+                if self.step() is None:
+                    end = Reason.EXHAUSTED, "nothing left to try"
+                    break
+        except KeyboardInterrupt:
+            self._settle()
+            end = Reason.INTERRUPTED, "interrupted"
+        best = self.tree.best()
+        return SearchEnd(reason=end[0], message=end[1], best=best.step if best else None)
+
+    def step(self) -> Step | None:
+        """Take one step: select, propose, gate, evaluate, reward, remember.
+
+        Returns:
+            The finished step; None when there is no node left for which anyone has a proposal.
+        """
+        watch = _Stopwatch(self._clock)
+        exhausted: list[int] = []
+        while (node := self.policy.select(self.tree)) is not None:
+            proposal = self._brief(node)
+            watch.lap("select")
+            candidate = self._propose(proposal)
+            watch.lap("propose")
+            if candidate is not None:
+                break
+            self.tree.close(node.index)
+            exhausted.append(node.index)
+        else:
+            return None
+        candidate, refused = self._gate(candidate)
+        watch.lap("gate")
+        measured = refused or self.bench.evaluate(candidate)
+        return self._remember(candidate, measured, node.index, watch, tuple(exhausted))
+
+    def _measure_baseline(self) -> Step:
+        watch = _Stopwatch(self._clock)
+        reference = Candidate(
+            source=self.problem.source, rationale="the reference itself", author="reference"
+        )
+        return self._remember(reference, self.bench.baseline(), None, watch, ())
+
+    def _brief(self, node: Node) -> Proposal:
+        step = node.step
+        return Proposal(
+            problem=self.problem,
+            machine=self.machine,
+            parent=step.candidate,
+            evaluation=step.evaluation,
+            profile=step.profile,
+            diagnoses=step.diagnoses,
+            tried=frozenset(self.tree.first_with),
+            attempts=tuple(
+                Attempt(
+                    rationale=child.step.candidate.rationale,
+                    outcome=child.step.evaluation.outcome,
+                    speedup=child.speedup,
+                )
+                for child in self.tree.children(node.index)
+            ),
+            seed=step_seed(self.seed, len(self.tree)),
+        )
+
+    def _propose(self, proposal: Proposal) -> Candidate | None:
+        try:
+            return self.hooks.propose(proposal)
+        except KernelproError as error:
+            self._complain(error)
+            return None
+
+    def _gate(self, candidate: Candidate) -> tuple[Candidate, Measured | None]:
+        """Return the candidate as it is kept, and what to record instead of measuring it."""
+        kept, fault = _storable(candidate)
+        if fault is not None:
+            return kept, _unmeasured(Outcome.REFUSED, fault)
+        if (twin := self.tree.first_with.get(kept.id)) is not None:
+            return kept, _unmeasured(Outcome.DUPLICATE, f"its source is that of step {twin}")
+        try:
+            reason = self.hooks.reject(self.problem, kept)
+        except KernelproError as error:
+            self._complain(error)  # the judge, not the gate, is what keeps cheats out
+            reason = None
+        return kept, None if reason is None else _unmeasured(Outcome.REFUSED, reason)
+
+    def _remember(
+        self,
+        candidate: Candidate,
+        measured: Measured,
+        parent: int | None,
+        watch: "_Stopwatch",
+        exhausted: tuple[int, ...],
+    ) -> Step:
+        step = Step(
+            index=len(self.tree),
+            parent=parent,
+            candidate=candidate,
+            evaluation=measured.evaluation,
+            profile=measured.profile,
+            classification=measured.classification,
+            diagnoses=measured.diagnoses,
+            reward=self._reward(measured.evaluation),
+            phases_s={**measured.evaluation.phases_s, **measured.phases_s, **watch.phases_s},
+            clock_s=self.clock_s,
+            exhausted=exhausted,
+        )
+        self._in_flight = step
+        self.memory.append(step)
+        self.tree.add(step)
+        self._in_flight = None
+        try:
+            self.hooks.step_finished(step)
+        except KernelproError as error:
+            self._complain(error)
+        return step
+
+    def _reward(self, evaluation: Evaluation) -> float:
+        try:
+            value = self.hooks.reward(self.problem, evaluation, self.sol_us)
+        except KernelproError as error:
+            self._complain(error)
+            return 0.0
+        if value is None:
+            return 0.0
+        if not math.isfinite(value):
+            self._complain(f"a reward must be a finite number, but is {value}; 0 is used instead")
+            return 0.0
+        return float(value)
+
+    def _end(self) -> tuple[Reason, str] | None:
+        best = self.tree.best()
+        if best is not None and best.step.evaluation.timing is not None and self.sol_us > 0.0:
+            ratio = best.step.evaluation.timing.median_us / self.sol_us
+            if ratio <= self.stop_ratio:
+                return (
+                    Reason.SPEED_OF_LIGHT,
+                    f"step {best.index} takes {ratio:.2f} x the speed-of-light time",
+                )
+        spent = self.budget.spent(len(self.tree) - 1, self.clock_s)
+        return None if spent is None else (Reason.BUDGET, spent)
+
+    def _settle(self) -> None:
+        """Make the tree anew from the steps on disk: Ctrl-C may have come in the middle of it."""
+        steps = {node.index: node.step for node in self.tree}
+        if (step := self._in_flight) is not None and step.index < self.memory.steps:
+            steps[step.index] = step
+        self._in_flight = None
+        self.tree = Tree(steps[index] for index in sorted(steps))
+
+    def _recorded_clock_s(self) -> float:
+        return self.tree[len(self.tree) - 1].step.clock_s if len(self.tree) else 0.0
+
+    def _complain(self, complaint: object) -> None:
+        if (text := str(complaint)) not in self.complaints:
+            self.complaints.append(text)
+
+
+def step_seed(seed: int, index: int) -> int:
+    """Return the 32-bit seed of one step: the same on every machine, unlike for other steps."""
+    digest = hashlib.sha256(f"{seed}:{index}".encode()).digest()
+    return int.from_bytes(digest[:4], "big")
+
+
+def _storable(candidate: Candidate) -> tuple[Candidate, str | None]:
+    """Return a candidate that a file can keep, and why it is not the one that was given."""
+    if len(candidate.source) > MAX_SOURCE_CHARACTERS:
+        beginning = candidate.source[:1000].encode(errors="replace").decode()
+        return replace(candidate, source=beginning), (
+            f"its source has {len(candidate.source)} characters; "
+            f"at most {MAX_SOURCE_CHARACTERS} are allowed"
+        )
+    try:
+        candidate.source.encode()
+    except UnicodeEncodeError as error:
+        clean = candidate.source.encode(errors="replace").decode()
+        return replace(candidate, source=clean), f"its source is not Unicode text: {error}"
+    return candidate, None
+
+
+def _unmeasured(outcome: Outcome, message: str) -> Measured:
+    return Measured(evaluation=Evaluation(outcome=outcome, message=message))
+
+
+class _Stopwatch:
+    """Adds up wall time by phase, from one lap to the next."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.phases_s: dict[str, float] = {}
+        self._clock = clock
+        self._last = clock()
+
+    def lap(self, phase: str) -> None:
+        now = self._clock()
+        self.phases_s[phase] = self.phases_s.get(phase, 0.0) + now - self._last
+        self._last = now

@@ -1,0 +1,232 @@
+"""The search memory: an append-only file that holds a whole search; `format` says what is in it.
+
+A line is written whole and is on disk before the search goes on, so a killed search loses at most
+the step that it was in. Reading drops an unfinished last line and refuses any other damage. One
+search at a time may write a file; others may read it meanwhile.
+"""
+
+import contextlib
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kernelpro.errors import KernelproError, MemoryFormatError
+from kernelpro.records import Confirmation, Step
+from kernelpro.search.format import (
+    MAX_LINE_BYTES,
+    Contents,
+    Header,
+    header_line,
+    parse,
+    record_line,
+)
+
+__all__ = ["Header", "Memory", "confirmations", "create", "read", "resume"]
+
+
+class Memory:
+    """The one writer of a memory file; it holds a lock on the file until it is closed.
+
+    Make it with `create` or `resume`.
+
+    Attributes:
+        path: the file.
+        steps: how many steps the file holds.
+        dropped_bytes: length of the unfinished line that resuming cut off.
+    """
+
+    def __init__(self, path: Path, descriptor: int, *, steps: int = 0, dropped: int = 0) -> None:
+        self.path = path
+        self.steps = steps
+        self.dropped_bytes = dropped
+        self._descriptor = descriptor
+
+    def append(self, step: Step) -> None:
+        """Write one step and wait until it is on disk; all of it or, on any failure, nothing.
+
+        Raises:
+            KernelproError: the step is not the next one, or the file cannot be written.
+        """
+        if step.index != self.steps:
+            raise KernelproError(
+                f"{self.path} holds {self.steps} steps, so step {step.index} cannot be next"
+            )
+        self._write(record_line(step), steps=1)
+
+    def append_confirmation(self, confirmation: Confirmation) -> None:
+        """Write what judging a step's candidate again gave, as `append` writes a step.
+
+        Raises:
+            KernelproError: the file has no such step, or cannot be written.
+        """
+        if not 0 <= confirmation.step < self.steps:
+            raise KernelproError(
+                f"{self.path} holds {self.steps} steps, so step {confirmation.step} cannot be "
+                "confirmed"
+            )
+        self._write(record_line(confirmation))
+
+    def close(self) -> None:
+        """Release the file; a second call does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _write(self, line: bytes, steps: int = 0) -> None:
+        if self._descriptor < 0:
+            raise KernelproError(f"{self.path} is closed; resume it to write more")
+        end, steps_before = os.fstat(self._descriptor).st_size, self.steps
+        try:
+            rest = memoryview(line)
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+            os.fsync(self._descriptor)
+            self.steps += steps
+        except BaseException as error:  # Ctrl-C too: no half line may stay before the next one
+            self.steps = steps_before
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, end)
+            if isinstance(error, OSError):
+                raise _cannot("write", self.path, error) from error
+            raise
+
+
+def create(path: Path, header: Header) -> Memory:
+    """Start a memory file; missing folders are made, and an empty `started_at` is filled in.
+
+    Raises:
+        KernelproError: there is already something at path, or it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot("make the folder of", path, error) from error
+    descriptor = _open_locked(path, os.O_CREAT)
+    memory = Memory(path, descriptor)
+    try:
+        if os.fstat(descriptor).st_size > 0:
+            raise KernelproError(
+                f"{path} already exists; go on with that search by --resume, "
+                "or name another file with --memory"
+            )
+        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        memory._write(header_line(replace(header, started_at=header.started_at or now)))
+        _sync_folder(path)
+    except BaseException:
+        memory.close()
+        raise
+    return memory
+
+
+def resume(path: Path) -> tuple[Memory, Header, list[Step]]:
+    """Open a memory file to go on with its search; an unfinished last line is cut off.
+
+    Raises:
+        MemoryFormatError: it is not a memory file that this version can read.
+        KernelproError: it cannot be read or written, or another search is writing it.
+    """
+    descriptor = _open_locked(path, 0)
+    try:
+        contents = _contents(path)
+        size = os.fstat(descriptor).st_size
+        if size > contents.end:
+            os.ftruncate(descriptor, contents.end)
+            os.fsync(descriptor)
+    except OSError as error:
+        os.close(descriptor)
+        raise _cannot("write", path, error) from error
+    except BaseException:
+        os.close(descriptor)
+        raise
+    steps = contents.steps
+    memory = Memory(path, descriptor, steps=len(steps), dropped=size - contents.end)
+    return memory, contents.header, steps
+
+
+def read(path: Path) -> tuple[Header, list[Step]]:
+    """Return a memory file's header and steps; it may be one that is being written.
+
+    Raises:
+        MemoryFormatError: it is not a memory file that this version can read.
+        KernelproError: there is no such file, or it cannot be read.
+    """
+    contents = _contents(path)
+    return contents.header, contents.steps
+
+
+def confirmations(path: Path) -> list[Confirmation]:
+    """Return a memory file's confirmations, oldest first; raises as `read` does."""
+    return _contents(path).confirmations
+
+
+def _contents(path: Path) -> Contents:
+    try:
+        return parse(path, _lines(path))
+    except OSError as error:
+        raise KernelproError(
+            f"cannot read {path}: {error.strerror or error}; name a search memory file"
+        ) from error
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while raw := file.readline(MAX_LINE_BYTES + 1):
+            yield raw
+
+
+def _open_locked(path: Path, flags: int) -> int:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | flags, 0o666)
+    except OSError as error:
+        raise _cannot("open", path, error) from error
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise KernelproError(f"{path} is not a regular file; name another one with --memory")
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise MemoryFormatError(
+            f"{path} is being written by another search; wait until it ends, "
+            "or name another file with --memory"
+        ) from None
+    except OSError as error:
+        os.close(descriptor)
+        raise _cannot("lock", path, error) from error
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _sync_folder(path: Path) -> None:
+    """Make the new file's name durable, too, where the file system can."""
+    with contextlib.suppress(OSError):
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _cannot(verb: str, path: Path, error: OSError) -> KernelproError:
+    return KernelproError(
+        f"cannot {verb} {path}: {error.strerror or error}; the search memory needs a file on a "
+        "writable local disk with free space, which --memory names"
+    )

@@ -1,0 +1,67 @@
+"""The family of search policies: what each can do, and how one is chosen by name.
+
+A policy is a frozen dataclass of its settings in a file of its own; none knows another.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, ClassVar, Protocol
+
+from kernelpro.errors import SettingsError
+from kernelpro.search.greedy import Greedy
+from kernelpro.search.mcts import Mcts
+from kernelpro.search.tree import Node, Tree
+from kernelpro.settings import resolve
+
+
+class Policy(Protocol):
+    """Where to grow the tree next."""
+
+    name: ClassVar[str]
+
+    def select(self, tree: Tree) -> Node | None:
+        """Return the node to make the next candidate from; None when there is none left.
+
+        The answer follows from the tree and the policy's settings alone: asked again, also after
+        the tree was read back from disk, it is the same. It is not a closed node.
+        """
+        ...
+
+
+POLICIES: Mapping[str, type[Mcts] | type[Greedy]] = {cls.name: cls for cls in (Mcts, Greedy)}
+
+
+def by_name(name: str, flags: Mapping[str, Any] | None = None) -> Policy:
+    """Make a policy with settings from `[NAME]` of kernelpro.toml, environment and flags.
+
+    Raises:
+        SettingsError: there is no such policy or setting, or a setting has no sense.
+    """
+    return resolve(name, _policy_class(name), flags)
+
+
+def describe(policy: Policy) -> dict[str, Any]:
+    """Return name and settings of a policy as plain values: what `restore` takes."""
+    return {"name": policy.name, **asdict(policy)}  # type: ignore[call-overload]  # a dataclass
+
+
+def restore(description: Mapping[str, Any]) -> Policy:
+    """Make the policy that `describe` described; a setting that it lacks takes its default.
+
+    Raises:
+        SettingsError: the description is not of a policy that this version has.
+    """
+    settings = dict(description)
+    cls = _policy_class(str(settings.pop("name", "")))
+    try:
+        return cls(**settings)
+    except TypeError as error:
+        raise SettingsError(
+            f"recorded settings of policy {cls.name!r} do not fit: {error}"
+        ) from None
+
+
+def _policy_class(name: str) -> type[Mcts] | type[Greedy]:
+    if name not in POLICIES:
+        raise SettingsError(f"there is no policy {name!r}; choose one of {', '.join(POLICIES)}")
+    return POLICIES[name]

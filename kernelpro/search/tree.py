@@ -1,0 +1,207 @@
+"""The search tree: steps, joined by who was made from whom, and what each was worth.
+
+Everything in it follows from the steps in their order, so that a memory file read back gives the
+identical tree. It does not know any policy's constants.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import networkx as nx
+
+from kernelpro.records import Outcome, Step
+
+REPEATS = 3
+"""So many children in a row that only repeat an earlier candidate's source close their parent: its
+proposer has nothing new to say about it. Own choice."""
+
+
+@dataclass(slots=True)
+class Node:
+    """A step and what its branch (the step and its descendants) has shown so far.
+
+    Attributes:
+        step: the finished step; its index is the node's.
+        depth: edges from the root.
+        visits: steps in the branch.
+        total: sum of their rewards.
+        best: highest of their rewards.
+        stale: latest steps in the branch, in a row, none of which raised `best`.
+        closed: whether no more children may be made from this step.
+        open: nodes in the branch that are not closed.
+        repeats: latest children, in a row, that repeated an earlier candidate's source.
+    """
+
+    step: Step
+    depth: int = 0
+    visits: int = 0
+    total: float = 0.0
+    best: float = float("-inf")
+    stale: int = 0
+    closed: bool = False
+    open: int = 0
+    repeats: int = 0
+
+    @property
+    def index(self) -> int:
+        """Index of the step."""
+        return self.step.index
+
+    @property
+    def mean(self) -> float:
+        """Average reward of the branch."""
+        return self.total / self.visits if self.visits else 0.0
+
+    @property
+    def worked(self) -> bool:
+        """Whether the candidate was accepted."""
+        return self.step.evaluation.outcome is Outcome.ACCEPTED
+
+    @property
+    def speedup(self) -> float | None:
+        """The candidate's own speed-up over the baseline; None when it was not timed."""
+        timing = self.step.evaluation.timing
+        return None if timing is None else timing.speedup
+
+
+class Tree:
+    """Nodes by step index in a directed graph, each edge from a step to one made from it.
+
+    Adding or closing costs time in proportion to the node's depth.
+
+    Attributes:
+        graph: networkx graph; its nodes are step indices with the attribute `node`.
+        first_with: for each candidate's id the index of the first step that had it.
+        highest: highest reward of any step so far; 0.0 at least.
+        depth: edges on the longest way down.
+    """
+
+    def __init__(self, steps: Iterable[Step] = ()) -> None:
+        self.graph: nx.DiGraph[int] = nx.DiGraph()
+        self.first_with: dict[str, int] = {}
+        self.highest = 0.0
+        self.depth = 0
+        self._nodes: list[Node] = []  # what the graph holds, without its slower look-up
+        self._outcomes: Counter[Outcome] = Counter()
+        self._best: Node | None = None
+        self._ranked: list[tuple[float, int]] = []
+        for step in steps:
+            self.add(step)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __getitem__(self, index: int) -> Node:
+        return self._nodes[index]
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._nodes)
+
+    @property
+    def root(self) -> Node:
+        """The baseline's node."""
+        return self[0]
+
+    def add(self, step: Step) -> Node:
+        """Insert a finished step and pass its reward up to the root.
+
+        Nodes that the step found exhausted are closed first. The new node itself is closed when
+        it is a duplicate: its twin can be expanded instead.
+
+        Raises:
+            ValueError: the index is not the next one, or the parent is not in the tree.
+        """
+        if step.index != len(self) or (step.parent is None) != (step.index == 0):
+            raise ValueError(
+                f"step {step.index} of parent {step.parent} cannot be node {len(self)}"
+            )
+        if step.parent is not None and step.parent not in self.graph:
+            raise ValueError(
+                f"step {step.index} has parent {step.parent}, which is not in the tree"
+            )
+        for index in step.exhausted:
+            self.close(index)
+        repeated = self.first_with.setdefault(step.candidate.id, step.index) != step.index
+        node = Node(step)
+        self._nodes.append(node)
+        self.graph.add_node(step.index, node=node)
+        if step.parent is not None:
+            parent = self[step.parent]
+            self.graph.add_edge(step.parent, step.index)
+            node.depth = parent.depth + 1
+            parent.repeats = parent.repeats + 1 if repeated else 0
+            self._outcomes[step.evaluation.outcome] += 1
+        self._back_propagate(step)
+        self._rank(node)
+        if step.evaluation.outcome is Outcome.DUPLICATE:
+            self.close(step.index)
+        if step.parent is not None and parent.repeats >= REPEATS:
+            self.close(step.parent)
+        return node
+
+    def _back_propagate(self, step: Step) -> None:
+        for node in self.lineage(step.index):
+            node.visits += 1
+            node.open += 1
+            node.total += step.reward
+            if step.reward > node.best:
+                node.best, node.stale = step.reward, 0
+            else:
+                node.stale += 1
+
+    def _rank(self, node: Node) -> None:
+        self.highest = max(self.highest, node.step.reward)
+        self.depth = max(self.depth, node.depth)
+        if not node.worked:
+            return
+        heapq.heappush(self._ranked, (-node.step.reward, node.index))
+        if node.index and node.speedup is not None:
+            best = self._best.speedup if self._best is not None else None
+            if best is None or node.speedup > best:
+                self._best = node
+
+    def close(self, index: int) -> None:
+        """Let no more children be made from a step; its descendants stay as they are."""
+        if self[index].closed:
+            return
+        self[index].closed = True
+        for node in self.lineage(index):
+            node.open -= 1
+
+    def children(self, index: int) -> list[Node]:
+        """Nodes made from this one, oldest first."""
+        return [self._nodes[child] for child in self.graph.successors(index)]
+
+    def child_count(self, index: int) -> int:
+        """How many nodes were made from this one."""
+        return int(self.graph.out_degree(index))
+
+    def lineage(self, index: int) -> Iterator[Node]:
+        """This node and its ancestors, up to the root."""
+        node = self[index]
+        yield node
+        while (parent := node.step.parent) is not None:
+            node = self[parent]
+            yield node
+
+    def best(self) -> Node | None:
+        """The accepted candidate with the highest speed-up, earliest of equals; None if none.
+
+        The baseline is no candidate. The speed-up may be below 1.
+        """
+        return self._best
+
+    def best_open(self) -> Node | None:
+        """The accepted node, baseline included, of highest reward that is not closed."""
+        while self._ranked:
+            node = self[self._ranked[0][1]]
+            if not node.closed:
+                return node
+            heapq.heappop(self._ranked)
+        return None
+
+    def outcomes(self) -> dict[Outcome, int]:
+        """How many candidates had each outcome, without the baseline; none that is zero."""
+        return dict(self._outcomes)

@@ -1,0 +1,42 @@
+"""Fixtures that several folders of tests share."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory):
+    """Keep builds and measured peaks of the tests out of the user's cache, and share them."""
+    folder = tmp_path_factory.mktemp("cache")
+    before = os.environ.get("KERNELPRO_CACHE")
+    os.environ["KERNELPRO_CACHE"] = str(folder)
+    yield
+    if before is None:
+        del os.environ["KERNELPRO_CACHE"]
+    else:
+        os.environ["KERNELPRO_CACHE"] = before
+
+
+@pytest.fixture(scope="session")
+def kernelpro_command():
+    """Run `python -m kernelpro ...` in a folder and return the finished process."""
+
+    def run(*arguments, cwd, timeout=300, **options):
+        return subprocess.run(
+            [sys.executable, "-m", "kernelpro", *map(str, arguments)],
+            cwd=cwd,
+            env={**os.environ, "PYTHONPATH": str(REPO)},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            **options,
+        )
+
+    return run

@@ -1,0 +1,126 @@
+"""CUDA candidates: compiled for an H100 where nvcc is, run where a GPU is."""
+
+import importlib.util
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+
+from kernelpro import problems
+from kernelpro.language.moves import default
+from kernelpro.language.schedule import KNOBS, CudaSchedule, legal
+from kernelpro.language.writer import prepare, write
+from kernelpro.problems.module import instantiate
+from kernelpro.records import Machine
+
+H100 = Machine(target="cuda", device="NVIDIA H100")
+
+
+def usable_gpu() -> str:
+    """Why no kernel can run here, or an empty text."""
+    if not torch.cuda.is_available():
+        return "no CUDA device: torch.cuda.is_available() is False"
+    if importlib.util.find_spec("cupy") is None:
+        return "cupy is not installed"
+    return ""
+
+
+def start(name: str, **sizes: int):
+    problem = problems.load(name, target="cuda", sizes=sizes)
+    return problem, default(H100, prepare(problem).works, "cuda")
+
+
+def test_the_text_has_no_include_and_a_launch_bound():
+    problem, schedule = start("row_softmax")
+    source = write(problem, schedule)
+    assert "#include" not in source
+    assert f"__launch_bounds__({schedule.threads}, {schedule.min_blocks})" in source
+
+
+def test_an_index_beyond_two_to_the_31_gets_64_bits():
+    problem, schedule = start("row_softmax", rows=1 << 20, columns=4096)
+    assert "typedef long long index_t;" in write(problem, schedule)
+    problem, schedule = start("row_softmax")
+    assert "typedef int index_t;" in write(problem, schedule)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("row_softmax", {}),
+        ("row_reductions", {"staging": "none", "passes": "one", "accumulators": 2}),
+        ("layer_norm", {"staging": "shared", "stores": "streaming", "loads": "read_only"}),
+        ("cross_entropy", {"vec": 1, "blocks": 4, "loads": "streaming"}),
+        ("matmul_epilogue", {"unroll": 4, "vec": 2}),
+    ],
+)
+def test_a_kernel_compiles_for_an_h100_without_spilling(name, change, check_cubin):
+    problem, schedule = start(name)
+    said = check_cubin(write(problem, replace(schedule, **change)))
+    assert "0 bytes spill stores" in said
+
+
+def test_16_bit_floats_compile_for_an_h100(make_problem, check_cubin):
+    problem = make_problem(
+        "return F.gelu(x0), torch.softmax(x1, -1)",
+        "torch.randn(64, 96).bfloat16(); torch.randn(64, 96).half()",
+        target="cuda",
+    )
+    schedule = default(H100, prepare(problem).works, "cuda")
+    assert schedule.vec == 8
+    check_cubin(write(problem, schedule))
+
+
+SMALL = {
+    "bias_relu_residual": {"batch": 2, "channels": 13, "height": 6, "width": 6},
+    "cross_entropy": {"rows": 19, "classes": 204},
+    "layer_norm": {"batch": 3, "tokens": 7, "features": 76},
+    "matmul_epilogue": {"batch": 17, "in_features": 9, "out_features": 45},
+    "mlp_two_layer": {"batch": 23, "in_features": 5, "hidden_features": 37, "out_features": 20},
+    "rms_norm": {"batch": 2, "tokens": 9, "features": 132},
+    "row_reductions": {"rows": 21, "columns": 4100},
+    "row_softmax": {"rows": 17, "columns": 131},
+    "scale_gelu_residual": {"rows": 13, "features": 62},
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(bool(usable_gpu()), reason=usable_gpu() or "a GPU is there")
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_a_bundled_problem_is_computed_right_on_the_gpu(name, load_candidate):
+    torch.backends.cuda.matmul.allow_tf32 = False
+    rng = random.Random(name)
+    for sizes in (SMALL[name], {}):
+        problem, first = start(name, **sizes)
+        works = prepare(problem).works
+        schedules = [first]
+        while len(schedules) < (6 if sizes else 3):
+            knobs = {knob: rng.choice(values) for knob, values in KNOBS["cuda"].items()}
+            if not legal(drawn := CudaSchedule(**knobs), works):
+                schedules.append(drawn)
+        module = instantiate(problem)
+        model = module.model(3).cuda()
+        inputs = [v.cuda() if isinstance(v, torch.Tensor) else v for v in module.inputs(5)]
+        with torch.no_grad():
+            want = _flat(model.double()(*[_wide(v) for v in inputs]))
+            for schedule in schedules:
+                candidate = load_candidate(write(problem, schedule)).ModelNew(
+                    *module.init_arguments()[0], **module.init_arguments()[1]
+                )
+                candidate.load_state_dict(module.model(3).state_dict())
+                for mine, exact in zip(_flat(candidate.cuda()(*inputs)), want, strict=True):
+                    rms = exact.double().pow(2).mean().sqrt()
+                    assert mine.shape == exact.shape
+                    assert (mine.double() - exact).pow(2).mean().sqrt() <= 2e-6 * rms, schedule
+        del inputs, want
+        torch.cuda.empty_cache()
+
+
+def _wide(value):
+    is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return value.double() if is_float else value
+
+
+def _flat(value):
+    return [value] if isinstance(value, torch.Tensor) else list(value)

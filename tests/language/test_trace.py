@@ -1,0 +1,94 @@
+import time
+
+import pytest
+
+from kernelpro import problems
+from kernelpro.language.regions import Region
+from kernelpro.language.schedule import CpuSchedule
+from kernelpro.language.trace import trace
+from kernelpro.language.writer import explain, prepare, write
+
+KERNELS = {
+    "bias_relu_residual": 1,
+    "cross_entropy": 1,
+    "layer_norm": 1,
+    "matmul_epilogue": 1,
+    "mlp_two_layer": 2,
+    "rms_norm": 1,
+    "row_reductions": 1,
+    "row_softmax": 1,
+    "scale_gelu_residual": 1,
+}
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize(("name", "kernels"), KERNELS.items())
+def test_a_bundled_problem_becomes_as_few_kernels_as_its_matrix_products_allow(
+    name, kernels, target
+):
+    prepared = prepare(problems.load(name, target=target))
+    regions = [s for s in prepared.stages if isinstance(s, Region)]
+    calls = len(prepared.stages) - len(regions)
+    assert len(regions) == kernels
+    assert calls == {"matmul_epilogue": 1, "mlp_two_layer": 2}.get(name, 0)
+
+
+def test_tracing_a_problem_of_a_gpus_size_takes_no_memory_and_little_time():
+    problem = problems.load("row_softmax", target="cuda", sizes={"rows": 1 << 20, "columns": 8192})
+    start = time.perf_counter()
+    graph = trace(problem)
+    assert time.perf_counter() - start < 30  # 32 GiB of random numbers would take minutes
+    assert graph.nodes[0].shape == (1 << 20, 8192)
+
+
+def test_the_graph_reads_as_text():
+    lines = trace(problems.load("row_softmax")).text().splitlines()
+    assert lines[0] == "%0 = input x : float32[8192, 1024]"
+    assert [line.split()[3].partition("(")[0] for line in lines[1:]] == [
+        "amax",
+        "sub",
+        "exp",
+        "sum",
+        "reciprocal",
+        "mul",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "said"),
+    [
+        ("return x0 @ x0", "torch.randn(32, 32)", "no operator can be fused; torch computes"),
+        ("return x0.double().relu()", "torch.randn(32, 32)", "no operator can be fused"),
+        ("return x0.add_(1)", "torch.randn(32, 32)", "changes its inputs"),
+        ("return x0 if x0.sum() > 0 else -x0", "torch.randn(32, 32)", "torch.export cannot follow"),
+        ("return x0.relu()", "torch.randn(4, 4)", "no operator can be fused"),
+    ],
+)
+def test_where_no_kernel_can_be_written_explain_says_why(forward, inputs, said, make_problem):
+    problem = make_problem(forward, inputs)
+    assert prepare(problem).reason
+    assert said in explain(problem)
+    with pytest.raises(ValueError, match="no kernel can be written"):
+        write(problem, CpuSchedule())
+
+
+def test_explain_names_kernels_and_torch_calls():
+    text = explain(problems.load("mlp_two_layer"))
+    assert text.count("torch: torch.ops.aten.linear") == 2
+    assert text.count("kernel over") == 2
+
+
+def test_a_schedule_for_another_target_or_machine_is_refused():
+    problem = problems.load("row_softmax", target="cuda")
+    with pytest.raises(ValueError, match="bound to cuda"):
+        write(problem, CpuSchedule())
+    with pytest.raises(ValueError, match="as many unrolled"):
+        write(problems.load("row_softmax"), CpuSchedule(accumulators=4))
+
+
+def test_plain_arguments_and_tensor_constants_of_forward_become_constants(make_problem):
+    problem = make_problem("return x0 * x1 + torch.tensor(0.25)", "torch.randn(32, 32); 1.5")
+    source = write(problem, CpuSchedule())
+    assert "x0_c * 1.5f" in source
+    assert "+ 0.25f" in source
+    assert "if x1 != 1.5:" in source

@@ -1,0 +1,216 @@
+"""The CUDA target: what can be known without a GPU, and what needs one."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from kernelpro.records import Candidate
+from kernelpro.targets.cuda import CudaTarget, build_cuda, resources
+from kernelpro.targets.nvrtc import Compiled, Compiler, Device
+
+H100 = Device(name="H100", arch="90", cupy="14", nvrtc="13.0", driver="13000")
+SCALE = 'extern "C" __global__ void scale(float *x) { x[threadIdx.x] *= FACTOR; }'
+
+
+def candidate(extra='CUDA_OPTIONS = ("-std=c++17", "-DFACTOR=2.0f")'):
+    return Candidate(source=f'CUDA_SOURCE = r"""{SCALE}"""\n{extra}\n', language="cuda")
+
+
+class Recorded(Compiler):
+    """Answers with a cubin that is any ELF file of this machine; counts how often it is asked."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def device(self):
+        return H100
+
+    def compile(self, source, options, arch, deadline_s):
+        self.asked.append((source, options, arch))
+        if "bad" in source:
+            return Compiled(ok=False, log='kernel.cu(1): error: identifier "bad" is undefined')
+        log = "ptxas info    : Used 32 registers, used 1 barriers, 1024 bytes smem"
+        return Compiled(ok=True, log=log, cubin=Path("/proc/self/exe").read_bytes())
+
+
+def test_declared_source_and_options_reach_the_compiler_once():
+    compiler = Recorded()
+    target = CudaTarget(compiler)
+    first, second = target.build(candidate()), target.build(candidate())
+    assert first is not None
+    assert second is not None
+    assert compiler.asked == [(SCALE, ("-std=c++17", "-DFACTOR=2.0f"), "90")]
+    assert first.ok
+    assert (first.cached, second.cached) == (False, True)
+    assert first.machine_code == second.machine_code != ""
+    assert first.resources == second.resources == {"registers": 32.0, "shared_bytes": 1024.0}
+    assert Path(second.binary).read_bytes() == Path("/proc/self/exe").read_bytes()
+
+
+def test_a_compile_error_is_a_value_and_is_not_kept():
+    compiler = Recorded()
+    for _ in range(2):
+        build = build_cuda(compiler, H100, "bad", ())
+        assert not build.ok
+        assert "identifier" in build.log
+    assert len(compiler.asked) == 2
+
+
+def test_a_damaged_cubin_is_compiled_again():
+    compiler = Recorded()
+    build = build_cuda(compiler, H100, SCALE, ())
+    Path(build.binary).write_bytes(b"")
+    assert build_cuda(compiler, H100, SCALE, ()).machine_code == build.machine_code
+    assert len(compiler.asked) == 2
+
+
+@pytest.mark.parametrize("option", ["--create-pch=x", "-fdevice-time-trace=x", "@f", "-Xptxas"])
+def test_options_that_write_files_are_refused(option):
+    build = CudaTarget(Recorded()).build(candidate(f"CUDA_OPTIONS = ({option!r},)"))
+    assert build is not None
+    assert not build.ok
+    assert repr(option) in build.log
+
+
+def test_a_candidate_without_a_declared_source_is_not_built_ahead():
+    assert CudaTarget(Recorded()).build(Candidate(source="import torch\n")) is None
+
+
+def test_resources_are_read_from_the_assemblers_words():
+    log = (
+        "ptxas info    : Compiling entry function 'a' for 'sm_90'\n"
+        "ptxas         .     256 bytes stack frame, 16 bytes spill stores, 24 bytes spill loads\n"
+        "ptxas info    : Used 255 registers, used 1 barriers, 1024 bytes smem\n"
+        "ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
+        "ptxas info    : Used 32 registers\n"
+    )
+    assert resources(log) == {
+        "registers": 255.0,
+        "shared_bytes": 1024.0,
+        "stack_bytes": 256.0,
+        "spill_store_bytes": 16.0,
+        "spill_load_bytes": 24.0,
+        "spill_bytes": 40.0,
+    }
+    assert resources("") == {}
+
+
+def test_every_cache_of_a_worker_lies_in_its_scratch_folder(tmp_path):
+    environment = CudaTarget(Recorded()).worker_environment(tmp_path)
+    assert {"CUPY_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH"} <= environment.keys()
+    assert all(Path(folder).parent == tmp_path for folder in environment.values())
+
+
+def test_availability_says_what_is_missing_and_what_to_do():
+    state = CudaTarget(Recorded()).availability()
+    assert state.ok or (state.reason and state.remedy)
+
+
+class Stopped(Compiler):
+    """Its process is a shell script, so that hanging and dying need neither CuPy nor a GPU."""
+
+    def __init__(self, script, folder):
+        super().__init__()
+        self._script = script
+        self._folder = folder
+        self.starts = 0
+
+    def _command(self):
+        self.starts += 1
+        return ["sh", "-c", self._script, "sh", str(self._folder)]
+
+
+def test_a_compiler_that_hangs_is_killed_and_the_next_request_starts_another(tmp_path):
+    compiler = Stopped("read line; sleep 1000", tmp_path)
+    compiler._process = None
+    answer = {"ok": True, "log": "", "cubin": ""}
+    began = time.monotonic()
+    assert compiler._ask({"ask": "compile"}, 0.3) is None
+    assert time.monotonic() - began < 60
+    compiler._script = f"while read line; do echo '{json.dumps(answer)}'; done"
+    assert compiler.compile("", (), "90", 30.0).ok
+    assert compiler.starts == 2
+    compiler.close()
+
+
+def test_a_compiler_that_crashes_on_a_source_is_asked_twice_and_then_blames_it(tmp_path):
+    compiler = Stopped("read line; exit 3", tmp_path)
+    done = compiler.compile("", (), "90", 30.0)
+    assert not done.ok
+    assert "crashed" in done.log
+    assert compiler.starts == 2
+
+
+def test_a_compiler_that_died_while_idle_is_replaced(tmp_path):
+    answer = {"ok": True, "log": "", "cubin": ""}
+    compiler = Stopped(f"while read line; do echo '{json.dumps(answer)}'; done", tmp_path)
+    assert compiler.compile("", (), "90", 30.0).ok
+    assert compiler._process is not None
+    os.kill(compiler._process.pid, signal.SIGKILL)
+    assert compiler.compile("", (), "90", 30.0).ok
+    assert compiler.starts == 2
+    compiler.close()
+
+
+@pytest.fixture(scope="module")
+def nvrtc():
+    pytest.importorskip("cupy", reason="CuPy is not installed, so NVRTC cannot be reached")
+    compiler = Compiler()
+    yield compiler
+    compiler.close()
+
+
+def test_nvrtc_compiles_for_a_device_that_is_not_there(nvrtc):
+    build = build_cuda(nvrtc, H100, SCALE, ("-std=c++17", "-DFACTOR=2.0f"))
+    assert build.ok, build.log
+    assert build.resources["registers"] > 0
+    assert build.resources["spill_bytes"] == 0
+    other = build_cuda(nvrtc, H100, SCALE, ("-std=c++17", "-DFACTOR=3.0f"))
+    assert other.machine_code != build.machine_code
+
+
+def test_nvrtcs_errors_are_told(nvrtc):
+    build = build_cuda(nvrtc, H100, SCALE, ())
+    assert not build.ok
+    assert 'kernel.cu(1): error: identifier "FACTOR" is undefined' in build.log
+
+
+gpu = pytest.mark.gpu
+no_gpu = pytest.mark.skipif(
+    not CudaTarget(Recorded()).availability().ok,
+    reason="needs an NVIDIA GPU that torch and CuPy can use",
+)
+
+
+@gpu
+@no_gpu
+def test_a_source_that_builds_also_loads_and_runs():
+    import cupy
+    import torch
+
+    target = CudaTarget()
+    build = target.build(candidate())
+    assert build is not None
+    assert build.ok, build.log
+    module = cupy.RawModule(code=SCALE, options=("-std=c++17", "-DFACTOR=2.0f"))
+    x = torch.ones(32, device="cuda")
+    module.get_function("scale")((1,), (32,), (x.data_ptr(),))
+    torch.cuda.synchronize()
+    assert x.tolist() == [2.0] * 32
+
+
+@gpu
+@no_gpu
+def test_the_gpus_peaks_are_measured_for_real():
+    machine = CudaTarget().machine()
+    assert machine.target == "cuda"
+    assert 1e11 < machine.bandwidth_bytes_per_s < 1e14
+    assert 1e12 < machine.flops_per_s["float32"] < 1e15
+    assert machine.flops_per_s["bfloat16_tensor"] > machine.flops_per_s["float32"]
+    assert machine.cache_bytes > 1 << 20
+    assert 0.1 < machine.launch_us < 50

@@ -1,0 +1,72 @@
+"""Imports go one way; ALLOWED is the whole rule."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kernelpro
+
+ROOT = Path(kernelpro.__file__).parent
+# Each part, with the kernelpro modules that it may import besides its own.
+ALLOWED = {
+    "errors": set(),
+    "records": {"errors"},
+    "serial": set(),
+    "settings": {"errors"},
+    "hookspecs": {"records"},
+    "__init__": {"errors", "hookspecs", "records", "api"},  # names only; loaded when first used
+    "problems": {"errors", "records", "settings"},
+    "targets": {"errors", "records", "settings"},
+    "judge": {"", "errors", "records", "settings", "targets", "problems"},
+    "profiling": {"errors", "records", "hookspecs", "settings", "targets"},
+    "language": {"errors", "records", "problems", "targets"},
+    "search": {"errors", "records", "serial", "settings"},
+    "plugins": {"", "profiling", "language"},  # the public API, as for any other plugin
+    "manager": {"", "errors", "hookspecs", "records"},
+    "isolation": {"errors", "hookspecs", "records"},
+    "report": {"records"},
+    "export": {"errors", "records", "report"},
+    "doctor": {"", "targets"},
+    "bench": {"isolation", "judge", "profiling", "records", "search", "targets"},
+}
+JOINS_ALL = {"api", "cli", "__main__"}
+
+
+def imported(path):
+    """Yield the kernelpro parts that a file imports; '' is kernelpro itself."""
+    parts = {p.stem for p in ROOT.iterdir()}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("kernelpro."):
+            below = str(node.module).split(".")[1:]
+            yield from below[:1] or {a.name if a.name in parts else "" for a in node.names}
+        elif isinstance(node, ast.Import):
+            for name in (a.name.split(".") for a in node.names if a.name.startswith("kernelpro")):
+                yield name[1] if len(name) > 1 else ""
+
+
+@pytest.mark.parametrize("part", sorted(ALLOWED))
+def test_part_imports_only_what_lies_below_it(part):
+    files = [ROOT / f"{part}.py"] if (ROOT / f"{part}.py").exists() else (ROOT / part).rglob("*.py")
+    for file in files:
+        assert set(imported(file)) - {part} <= ALLOWED[part], file
+
+
+def test_every_part_has_a_rule():
+    parts = {p.stem for p in ROOT.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}
+    assert parts == set(ALLOWED) | JOINS_ALL
+
+
+def test_package_and_parser_load_no_heavy_module():
+    heavy = ("torch", "pandas", "numpy", "networkx", "cupy", "anthropic", "rich")
+    code = (
+        "import sys, kernelpro, kernelpro.records, kernelpro.hookspecs, kernelpro.cli as c;"
+        "c.build_parser();"
+        f"print([m for m in {heavy!r} if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT.parent
+    )
+    assert done.stdout.strip() == "[]"
