@@ -1,8 +1,8 @@
 """Search a list of problems one after the other and print one table: the speed-ups over eager, each
 judged again from scratch, their geometric mean, and what a candidate costs by phase.
 
-    python benchmarks/suite.py --time 120 --out runs/suite            # every bundled problem
-    python benchmarks/suite.py row_softmax path/to/19_ReLU.py --target cuda --time 60 --out DIR
+    python -m benchmarks.suite --time 120 --out runs/suite            # every bundled problem
+    python -m benchmarks.suite row_softmax path/to/19_ReLU.py --target cuda --time 60 --out DIR
 """
 
 import argparse

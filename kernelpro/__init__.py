@@ -78,7 +78,6 @@ _HOME = {
     "Result": "api",
     "profile": "api",
     "replay": "api",
-    "search": "api",
 }
 
 
@@ -87,6 +86,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
+    if name == "search":  # also the package of that name, which can be called
+        return importlib.import_module("kernelpro.search")
     module = importlib.import_module(f"kernelpro.{_HOME.get(name, 'records')}")
     value = globals()[name] = getattr(module, name)
     return value

@@ -199,7 +199,7 @@ def _compare_unless_known(
         return
     compare_outputs(outputs, expected, name, findings)
     if findings.ok and keep and known is None:
-        accepted[index] = [t.clone() for t in outputs]
+        accepted[index] = [raw.copied(t, t.device) for t in outputs]
 
 
 def _check_earlier(

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from kernelpro.judge import timing
+from kernelpro.judge import raw, timing
 from kernelpro.judge.channel import Failure, Garbage
 from kernelpro.judge.correctness import form_error, read_outputs
 from kernelpro.judge.inputs import Bank
@@ -303,7 +303,7 @@ class Stopwatch:
             []
             if problem
             else [
-                t.to(e.values.device, copy=True)
+                raw.copied(t, e.values.device)
                 for t, e in zip(read_outputs(worker.out, expected), expected, strict=True)
             ]
         )

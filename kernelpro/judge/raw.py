@@ -72,6 +72,17 @@ def same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
     return bool(torch.equal(one, two))
 
 
+def copied(line: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Copy a one-dimensional CPU tensor; to the CPU on one core, which leaves no thread spinning.
+
+    torch's own copy wakes its threads, and for some milliseconds they would take a core from the
+    worker that is being timed.
+    """
+    if device.type != "cpu":
+        return line.to(device, copy=True)
+    return torch.from_numpy(line.view(torch.uint8).numpy().copy()).view(line.dtype)
+
+
 @dataclass(slots=True)
 class Store:
     """Collects tensors for one block; `tree` describes a value, `seal` makes the block."""

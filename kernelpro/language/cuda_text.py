@@ -1,4 +1,4 @@
-"""CUDA C++ text that every kernel starts with: loads and stores, 16-bit floats, group reductions."""
+"""CUDA C++ text that every kernel starts with: vector access, 16-bit floats, group reductions."""
 
 PREAMBLE = r"""
 #define INF __int_as_float(0x7f800000)
