@@ -36,7 +36,7 @@ from kernelpro.report import FASTER, Summary, summarize
 from kernelpro.search import memory
 from kernelpro.search.bench import Measured
 from kernelpro.search.budget import Budget
-from kernelpro.search.loop import Search
+from kernelpro.search.loop import AT_SPEED_OF_LIGHT, Search
 from kernelpro.search.policy import Policy, by_name, describe, restore
 from kernelpro.search.tree import Tree
 from kernelpro.settings import resolve
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 # A search with no budget at all would not end; two minutes show most of what there is to gain.
 DEFAULT_SECONDS = 120.0
+# A search ends when its best is within this factor of the speed of light. Never on a CPU: what a
+# processor that others use reached when it was measured is no bound for what it reaches later.
+STOP_RATIO = {"cuda": AT_SPEED_OF_LIGHT, "cpu": 0.0}
 # Winners that fail when judged again are demoted; so many are tried.
 CONFIRM_AT_MOST = 3
 
@@ -202,6 +205,7 @@ def search(
             seed=start.seed,
             sol_us=bench.light.sol_us,
             steps=start.steps,
+            stop_ratio=STOP_RATIO[start.target.device],
         )
         told.tree = engine.tree
         if start.steps:

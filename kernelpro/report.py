@@ -119,7 +119,12 @@ def _holds(step: Step) -> tuple[str, ...]:
     if step.classification is not None:
         lines.append(step.classification.text)
         timing, sol = step.evaluation.timing, step.classification.sol_us
-        if timing is not None and sol > 0:
+        if timing is not None and 0 < timing.median_us < sol:
+            lines.append(
+                f"{duration(timing.median_us)} is less than the computed floor ({duration(sol)}): "
+                "the machine was slower when its peaks were measured."
+            )
+        elif timing is not None and sol > 0:
             lines.append(
                 f"{duration(timing.median_us)} is {timing.median_us / sol:.1f} times the speed of "
                 f"light ({duration(sol)}, set by {step.classification.bound})."

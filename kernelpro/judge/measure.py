@@ -26,8 +26,11 @@ from kernelpro.records import Timing
 
 LEAST_US = 0.05  # what is left of a call after subtraction is never less
 NULLS_PER_BLOCK = 2
+LEAST_CALLS = 5  # in a block, so that its median survives an interruption,
+LONG_CALL_US = 20_000.0  # unless calls take so long that an interruption hardly shows
+HASTY_PAIRS = 3  # enough when even they took three times the time that timing may take
 AGREEMENT = 0.25  # events may fall short of the judge's wall clock by this share,
-AGREEMENT_US = 15.0  # or by this much for each call
+AGREEMENT_US = 6.0  # or by this much for each call
 SPIN_MARGIN = 1.5  # of the time that queueing a block's launches took
 MOST_SPIN_US = 100_000.0
 
@@ -60,15 +63,16 @@ class Side:
     Attributes:
         worker: its process.
         times_us: times of its calls, by block.
-        walls_us: on CUDA, the judge's wall time of each block, for each call.
-        nulls_us: times without a call: for each handshake, or on CUDA for each call's place.
+        slopes_us: on CUDA, the judge's wall time of each block less that of one without calls,
+            for each call.
+        nulls_us: on the CPU, times of handshakes without a call.
         calls: timed calls in a block.
         spin_us: on CUDA, how long a block's first kernel spins.
     """
 
     worker: WorkerProcess
     times_us: list[list[float]] = field(default_factory=list)
-    walls_us: list[float] = field(default_factory=list)
+    slopes_us: list[float] = field(default_factory=list)
     nulls_us: list[float] = field(default_factory=list)
     calls: int = 1
     spin_us: float = 0.0
@@ -84,8 +88,7 @@ class Side:
         return [max(t - null, LEAST_US) for block in self.times_us for t in block]
 
     def _null_us(self) -> float:
-        by_events = bool(self.walls_us)
-        return 0.0 if by_events or not self.nulls_us else timing.median(self.nulls_us)
+        return timing.median(self.nulls_us) if self.nulls_us else 0.0
 
 
 @dataclass(slots=True)
@@ -135,10 +138,11 @@ class Stopwatch:
         while pairs < settings.max_pairs:
             for side in sides if pairs % 2 == 0 else sides[::-1]:
                 is_base = side is sides[0]
-                challenged = -1 if is_base else self._random.randrange(side.calls)
+                # The baseline is fetched from too, because a fetch slows the next calls down.
+                challenged = self._random.randrange(side.calls)
                 challenge = self._guarded(is_base, side, side is not active, challenged)
                 active = side
-                if challenge is not None:
+                if challenge is not None and not is_base:
                     last = challenge
             pairs += 1
             if last is not None:
@@ -151,7 +155,10 @@ class Stopwatch:
                 hopeless=settings.hopeless,
             ):
                 break
-            if pairs >= settings.min_pairs and time.monotonic() - began > settings.max_timing_s:
+            spent_s = time.monotonic() - began
+            if pairs >= settings.min_pairs and spent_s > settings.max_timing_s:
+                break
+            if pairs >= HASTY_PAIRS and spent_s > 3 * settings.max_timing_s:
                 break
         if last is not None and last not in kept:
             kept.append(last)
@@ -204,7 +211,7 @@ class Stopwatch:
         try:
             if side.worker.device == "cpu":
                 return self._cpu_block(side, switched, challenged)
-            return self._cuda_block(side, challenged)
+            return self._cuda_block(side, switched, challenged, attested=not is_base)
         except Failure as failure:
             if is_base:
                 raise BaselineFailed from failure
@@ -226,9 +233,6 @@ class Stopwatch:
             _, wall_us = self._cuda_calls(side, side.calls, call=True, keep=-1)
             # The worker's word can only make its own block look slower than it is.
             side.spin_us = SPIN_MARGIN * min(self._queueing_us, wall_us, MOST_SPIN_US)
-            for _ in range(3):
-                _, wall_us = self._cuda_calls(side, side.calls, call=False, keep=-1)
-                side.nulls_us.append(wall_us / side.calls)
         except Failure as failure:
             if baseline:
                 raise BaselineFailed from failure
@@ -285,11 +289,19 @@ class Stopwatch:
         self._queueing_us = queueing_us if isinstance(queueing_us, float) else 0.0
         return _event_times(reply, count), wall_us
 
-    def _cuda_block(self, side: Side, challenged: int) -> Challenge | None:
+    def _cuda_block(
+        self, side: Side, switched: bool, challenged: int, *, attested: bool
+    ) -> Challenge | None:
+        if switched:
+            self._cuda_calls(side, 1, call=True, keep=-1)  # the GPU changes contexts; not counted
+        empty_us = 0.0
+        if attested:
+            _, empty_us = self._cuda_calls(side, side.calls, call=False, keep=-1)
         events, wall_us = self._cuda_calls(side, side.calls, call=True, keep=challenged)
         side.times_us.append(events)
-        side.walls_us.append(wall_us / side.calls)
-        if challenged < 0:
+        if attested:
+            side.slopes_us.append((wall_us - empty_us) / side.calls)
+        if challenged < 0 or not attested:
             return None
         return self._fetch(side.worker, self._order[challenged], self._salts[challenged])
 
@@ -311,7 +323,9 @@ class Stopwatch:
 
 
 def _calls_in_block(call_us: float, settings: JudgeSettings) -> int:
-    return max(1, min(settings.max_block_calls, int(settings.block_s * 1e6 / max(call_us, 1.0))))
+    least = 1 if call_us > LONG_CALL_US else LEAST_CALLS
+    wanted = int(settings.block_s * 1e6 / max(call_us, 1.0))
+    return max(least, min(settings.max_block_calls, wanted))
 
 
 def _event_times(reply: dict[str, Any], count: int) -> list[float]:
@@ -350,9 +364,9 @@ def _inconsistency(side: Side) -> str:
     Events that claim more than the wall clock saw gain a candidate nothing, so only work that they
     leave out is held against it.
     """
-    if not side.walls_us:
+    if not side.slopes_us:
         return ""
-    slope_us = timing.median(side.walls_us) - timing.median(side.nulls_us)
+    slope_us = timing.median(side.slopes_us)
     events_us = timing.median([sum(block) / len(block) for block in side.times_us])
     if slope_us - events_us <= max(AGREEMENT * slope_us, AGREEMENT_US):
         return ""

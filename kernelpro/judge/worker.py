@@ -34,6 +34,12 @@ SPIN_CYCLES_PER_US = 2000  # a GPU's clock is at most about 2 GHz
 _tensor = torch.Tensor
 _parameter = torch.nn.Parameter
 _same_bytes = raw.same_bytes
+# Taken before any candidate runs, which could replace them.
+_event: Callable[..., Any] = torch.cuda.Event
+_record: Callable[..., None] = torch.cuda.Event.record
+_elapsed_ms: Callable[..., float] = torch.cuda.Event.elapsed_time
+_synchronize: Callable[[], None] = torch.cuda.synchronize
+_spin: Callable[[int], None] = torch.cuda._sleep
 
 
 def _describe_error(error: BaseException) -> dict[str, Any]:
@@ -184,42 +190,33 @@ class Worker:
         """
         order, keep = request["order"], request["keep"]
         self.result = self.earlier = None
-        places = [self._swaps(salt) for salt in request["salts"]]
-        indices = [
-            [
-                (torch.tensor(to, device=self.device), torch.tensor(source, device=self.device))
-                for to, source in each
-            ]
-            for each in places
-        ]
-        event: Callable[..., Any] = torch.cuda.Event
-        events = [(event(enable_timing=True), event(enable_timing=True)) for _ in order]
+        swaps = self._swaps(request["salts"])
+        events = [(_event(enable_timing=True), _event(enable_timing=True)) for _ in order]
         assert self.flush is not None
         kept = None
-        torch.cuda.synchronize()
-        spin: Callable[[int], None] = torch.cuda._sleep
-        spin(int(request["spin_us"] * SPIN_CYCLES_PER_US))
+        _synchronize()
+        _spin(int(request["spin_us"] * SPIN_CYCLES_PER_US))
         began = time.perf_counter_ns()
         with torch.no_grad():
             for n, index in enumerate(order):
                 result = None
                 for target, source in zip(self.live, self.sets[index], strict=True):
                     target.copy_(source)
-                for k, (to, come) in zip(self.swappable, indices[n], strict=True):
+                for k, (to, come) in zip(self.swappable, swaps[n], strict=True):
                     line = raw.flat(self.live[k])
                     line[to] = line[come]
                 self.flush.zero_()
-                events[n][0].record()
+                _record(events[n][0])
                 if request["call"]:
                     result = self.model(*self.arguments)
-                events[n][1].record()
+                _record(events[n][1])
                 if n == keep:
                     kept = result
         queueing = time.perf_counter_ns() - began
-        torch.cuda.synchronize()
+        _synchronize()
         self.result = kept
         return {
-            "events_us": [1e3 * first.elapsed_time(last) for first, last in events],
+            "events_us": [1e3 * _elapsed_ms(first, last) for first, last in events],
             "queueing_us": queueing / 1e3,
         }
 
@@ -248,14 +245,17 @@ class Worker:
 
     # --- what the requests share ----------------------------------------------------------
 
-    def _swaps(self, salt: int | None) -> list[tuple[list[int], list[int]]]:
-        if salt is None:
-            return [([], []) for _ in self.swappable]
+    def _swaps(self, salts: list[int]) -> list[list[tuple[torch.Tensor, torch.Tensor]]]:
+        """Upload, at once, which elements each call swaps: places to write and to read."""
         sizes = [self.live[k].numel() for k in self.swappable]
-        return [
-            ([i for pair in pairs for i in pair], [i for a, b in pairs for i in (b, a)])
-            for pairs in raw.swap_places(salt, sizes)
-        ]
+        lines: list[list[int]] = []
+        for salt in salts:
+            for pairs in raw.swap_places(salt, sizes):
+                lines.append([i for pair in pairs for i in pair])
+                lines.append([i for a, b in pairs for i in (b, a)])
+        together = torch.tensor([i for line in lines for i in line], dtype=torch.int64)
+        parts = iter(torch.split(together.to(self.device), [len(line) for line in lines]))
+        return [[(next(parts), next(parts)) for _ in sizes] for _ in salts]
 
     def _refill(self, index: int, salt: int | None) -> None:
         for target, source in zip(self.live, self.sets[index], strict=True):

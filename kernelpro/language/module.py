@@ -38,9 +38,21 @@ CUDA_GLUE = '''
 _module = cupy.RawModule(code=CUDA_SOURCE, options=CUDA_OPTIONS)
 
 
+class _Handle:
+    """A stream of torch's, as the CUDA stream protocol wants it."""
+
+    def __init__(self, handle):
+        self.handle = handle
+
+    def __cuda_stream__(self):
+        return 0, self.handle
+
+
 @functools.lru_cache(maxsize=64)
 def _external(handle):
-    return cupy.cuda.ExternalStream(handle)
+    if hasattr(cupy.cuda.Stream, "from_external"):
+        return cupy.cuda.Stream.from_external(_Handle(handle))
+    return cupy.cuda.ExternalStream(handle)  # CuPy before 14
 
 
 def _stream(tensor):

@@ -3,9 +3,9 @@
 from kernelpro import Action, Detector, Diagnosis, Evidence, hookimpl
 from kernelpro.profiling.roofline import (
     BUSY,
-    CUDA_COMPUTE,
-    CUDA_MEMORY,
+    CUDA_LEVELS,
     NEAR_ROOF,
+    cuda_shares,
     device_share,
 )
 
@@ -106,7 +106,7 @@ def detectors() -> list[Detector]:
         Detector(
             name="scattered_loads",
             level="kernel",
-            needs=(SECTORS, CUDA_MEMORY),
+            needs=(SECTORS, *CUDA_LEVELS.values()),
             diagnose=scattered_loads,
             targets=("cuda",),
             classes=("memory", "latency", "balanced"),
@@ -294,7 +294,7 @@ def _room(evidence: Evidence) -> float:
     arithmetic and memory leaves, while the device works.
     """
     profile = evidence.profile
-    busiest = max(profile.get(CUDA_COMPUTE, 0.0), profile.get(CUDA_MEMORY, 0.0)) / 100
+    busiest = max(cuda_shares(profile) or (0.0,))
     return max(0.0, min(1.0 - profile[ISSUE], 1.0 - busiest)) * device_share(profile)
 
 
@@ -351,7 +351,8 @@ def small_grid(evidence: Evidence) -> Diagnosis | None:
 
 def scattered_loads(evidence: Evidence) -> Diagnosis | None:
     """A warp's load touches more 32-byte sectors than any contiguous one would."""
-    sectors, busy = evidence.profile[SECTORS], evidence.profile[CUDA_MEMORY]
+    sectors = evidence.profile[SECTORS]
+    busy = max(evidence.profile[name] for name in CUDA_LEVELS.values())
     if sectors <= WIDEST_SECTORS:
         return None
     return Diagnosis(

@@ -6,9 +6,13 @@ proposal starts; nothing else is remembered between calls.
 
 import random
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from kernelpro import Candidate, Proposal, hookimpl
-from kernelpro.language import moves, schedule, writer
+from kernelpro.language import moves, schedule
+
+if TYPE_CHECKING:
+    from kernelpro.language.writer import Prepared
 
 AUTHOR = "language"
 
@@ -16,6 +20,8 @@ AUTHOR = "language"
 @hookimpl
 def propose(proposal: Proposal) -> Candidate | None:
     """Write the first kernel that was not tried yet: default, diagnosed moves, neighbours."""
+    from kernelpro.language import writer  # torch comes with it
+
     problem = proposal.problem
     prepared = writer.prepare(problem)
     if prepared.reason:
@@ -32,7 +38,7 @@ def propose(proposal: Proposal) -> Candidate | None:
     return None
 
 
-def _moves(proposal: Proposal, prepared: writer.Prepared) -> Iterator[moves.Move]:
+def _moves(proposal: Proposal, prepared: "Prepared") -> Iterator[moves.Move]:
     works = prepared.works
     limits = schedule.limits_here(proposal.machine.threads)
     current = schedule.find(proposal.parent.source)
@@ -52,7 +58,7 @@ def _moves(proposal: Proposal, prepared: writer.Prepared) -> Iterator[moves.Move
     yield from around
 
 
-def _start(prepared: writer.Prepared) -> str:
+def _start(prepared: "Prepared") -> str:
     fused = sum(work.operators for work in prepared.works)
     kernels = len(prepared.works)
     noun = "kernel" if kernels == 1 else "kernels"

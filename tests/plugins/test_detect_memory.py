@@ -2,7 +2,7 @@ import pytest
 
 from kernelpro.plugins import detect_memory as plugin
 from kernelpro.profiling.dispatch import Dispatcher
-from kernelpro.profiling.roofline import CUDA_MEMORY
+from kernelpro.profiling.roofline import CUDA_LEVELS, CUDA_MEMORY, CUDA_UNITS
 from tests.profiling.samples import evidence, problem
 
 # For each detector: metrics of a kernel that has the fault, and what its fix changes.
@@ -27,7 +27,10 @@ CASES: dict[str, tuple[dict[str, float], dict[str, float]]] = {
     ),
     "low_occupancy": ({plugin.OCCUPANCY: 20, plugin.ISSUE: 0.2}, {plugin.OCCUPANCY: 80}),
     "small_grid": ({plugin.GRID: 16, plugin.MULTIPROCESSORS: 132}, {plugin.GRID: 264}),
-    "scattered_loads": ({plugin.SECTORS: 32, CUDA_MEMORY: 60}, {plugin.SECTORS: 16}),
+    "scattered_loads": (
+        {plugin.SECTORS: 32, **dict.fromkeys(CUDA_LEVELS.values(), 60)},
+        {plugin.SECTORS: 16},
+    ),
 }
 
 
@@ -61,9 +64,16 @@ def test_dram_amplification_names_the_bytes_and_their_bound():
     assert found.gain == pytest.approx(0.5 * 0.75)
 
 
-def test_a_stall_beside_saturated_memory_is_worth_only_what_memory_leaves():
+@pytest.mark.parametrize(
+    "memory",
+    [
+        {CUDA_MEMORY: 85, CUDA_UNITS[0]: 10},
+        {CUDA_LEVELS["L2"]: 85, CUDA_LEVELS["DRAM"]: 30, CUDA_UNITS[0]: 10},
+    ],
+)
+def test_a_stall_beside_saturated_memory_is_worth_only_what_memory_leaves(memory):
     stalled = {plugin.LONG_SCOREBOARD: 70, plugin.LATENCY: 100, plugin.ISSUE: 0.4}
-    found = plugin.load_latency(evidence(stalled | {CUDA_MEMORY: 85}, target="cuda"))
+    found = plugin.load_latency(evidence(stalled | memory, target="cuda"))
     assert found is not None
     assert found.gain == pytest.approx(0.15)
 

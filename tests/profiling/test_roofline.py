@@ -57,6 +57,17 @@ def test_cuda_counters_are_cut_as_the_speed_of_light_rule_cuts_them(compute, mem
     assert found.level == "L2"
 
 
+def test_without_the_compound_counters_their_busiest_parts_decide():
+    found = roofline.classify(
+        problem(),
+        machine("cuda"),
+        accepted(),
+        profile({roofline.CUDA_UNITS[1]: 30, **dict.fromkeys(roofline.CUDA_LEVELS.values(), 82)}),
+    )
+    assert found.measured == "memory"
+    assert "arithmetic at 30% and memory at 82%" in found.text
+
+
 def test_cpu_is_measured_by_achieved_rates():
     # 100 MB least at 10 GB/s are 10 ms; done in 12.5 ms, that is 80 % of the bandwidth.
     found = roofline.classify(problem(), machine(), accepted(12_500), Profile())

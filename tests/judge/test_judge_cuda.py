@@ -1,0 +1,137 @@
+"""The judge on a real GPU; each rule has its twin on the CPU in test_judge.py."""
+
+import pytest
+import torch
+
+from kernelpro import targets
+from kernelpro.judge.judge import Judge
+from kernelpro.judge.timing import is_faster
+from kernelpro.records import Candidate, Outcome, Problem
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+]
+
+SOURCE = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(features))
+
+    def forward(self, x, y):
+        return torch.relu(x * self.weight + y)
+
+
+def get_inputs():
+    return [torch.rand(4096, 4096), torch.rand(4096, 4096)]
+
+
+def get_init_inputs():
+    return [4096]
+"""
+
+FUSED = '''
+import cupy
+import torch
+
+kernel = cupy.RawModule(code=r"""
+extern "C" __global__ void fused(
+    const float* x, const float* w, const float* y, float* out, long long n
+) {
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (i < n) {
+        float v = fmaf(x[i], w[i & 4095], y[i]);
+        out[i] = v > 0 ? v : 0;
+    }
+}
+""").get_function("fused")
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(features))
+
+    def forward(self, x, y):
+        out = torch.empty_like(x)
+        pointers = (x.data_ptr(), self.weight.data_ptr(), y.data_ptr(), out.data_ptr())
+        kernel(((x.numel() + 255) // 256,), (256,), (*pointers, x.numel()))
+        return out
+'''
+
+HONEST = SOURCE.replace("class Model(", "class ModelNew(")
+RIGHT = "return torch.relu(x * self.weight + y)"
+
+
+def changed(body, *, before="", after=""):
+    return Candidate(source=before + HONEST.replace(RIGHT, body) + after)
+
+
+@pytest.fixture(scope="module")
+def cuda_judge():
+    problem = Problem(name="affine", origin="test", source=SOURCE, target="cuda")
+    with Judge(problem, targets.get("cuda")) as judge:
+        judge.baseline()
+        assert judge.zygote.single_threaded
+        yield judge
+
+
+def outcome_of(judge, candidate):
+    with judge.judging(candidate) as (evaluation, _):
+        return evaluation
+
+
+def test_the_same_code_is_accepted_and_not_faster(cuda_judge):
+    evaluation = outcome_of(cuda_judge, Candidate(source=HONEST))
+    assert evaluation.outcome is Outcome.ACCEPTED, evaluation.message
+    assert not is_faster(evaluation.timing)
+    assert "CUDA events" in evaluation.timing.clock
+
+
+def test_a_fused_kernel_is_faster_and_confirmed(cuda_judge):
+    evaluation = outcome_of(cuda_judge, Candidate(source=FUSED))
+    assert evaluation.outcome is Outcome.ACCEPTED, evaluation.message
+    assert is_faster(evaluation.timing)
+    assert cuda_judge.confirm(Candidate(source=FUSED)).outcome is Outcome.ACCEPTED
+
+
+@pytest.mark.parametrize(
+    ("candidate", "words"),
+    [
+        (changed(RIGHT + ".cpu()"), "on cuda"),
+        (changed("return torch.relu((x.half() * self.weight.half() + y.half()).float())"), "rms"),
+        (changed(RIGHT + " * 1.001"), "mismatch"),
+    ],
+)
+def test_a_wrong_result_is_rejected(cuda_judge, candidate, words):
+    evaluation = outcome_of(cuda_judge, candidate)
+    assert evaluation.outcome is Outcome.WRONG_RESULT
+    assert words in evaluation.message
+
+
+def test_events_that_claim_too_little_are_caught_by_the_judges_clock(cuda_judge):
+    liar = changed(
+        RIGHT,
+        before="import kernelpro.judge.worker as w\nw._elapsed_ms = lambda a, b: 0.001\n",
+    )
+    evaluation = outcome_of(cuda_judge, liar)
+    assert evaluation.verdict.reasons == ("timing_inconsistent",)
+
+
+def test_work_on_a_side_stream_without_a_join_is_rejected(cuda_judge):
+    side = changed(
+        "with torch.cuda.stream(STREAM):\n"
+        "            return torch.relu(x * self.weight + y + torch.cumsum(x, 1) * 0)",
+        after="\nSTREAM = torch.cuda.Stream()\n",
+    )
+    assert outcome_of(cuda_judge, side).outcome is Outcome.WRONG_RESULT
+
+
+def test_a_device_assertion_does_not_touch_the_next_candidate(cuda_judge):
+    fault = changed("torch._assert_async(torch.zeros(1, device='cuda'))\n        return x")
+    assert outcome_of(cuda_judge, fault).outcome in (Outcome.RUNTIME_ERROR, Outcome.CRASHED)
+    assert outcome_of(cuda_judge, Candidate(source=HONEST)).outcome is Outcome.ACCEPTED
