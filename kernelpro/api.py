@@ -212,15 +212,20 @@ def search(
             watch.stage("search")
         end = engine.run()
         watch.stage("confirm")
+        reason = end.message
         confirmations = list(start.confirmations)
-        best = _confirmed(engine.tree, bench, journal, confirmations)
+        try:
+            best = _confirmed(engine.tree, bench, journal, confirmations)
+        except KeyboardInterrupt:
+            best = _winner(engine.tree, confirmations)
+            reason = "interrupted while the best was judged again"
     result = Result(
         problem=start.problem,
         machine=bench.machine,
         tree=engine.tree,
         best=best,
         confirmations=tuple(confirmations),
-        reason=end.message,
+        reason=reason,
         memory=journal.path,
         complaints=(*hooks.complaints, *engine.complaints, *bench.complaints),
     )

@@ -1,7 +1,9 @@
 """The commands as a person types them: one real search on the CPU target, and all that reads it."""
 
+import contextlib
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelpro.cli import main
 from kernelpro.search import memory
 from kernelpro.search.tree import Tree
 
@@ -105,10 +108,14 @@ def test_export_of_a_step_keeps_the_judged_source_byte_for_byte(searched, kernel
     shown = kernelpro_command("export", "a.jsonl", "--step", 1, cwd=folder)
     assert shown.returncode == 0
     assert shown.stdout.endswith(steps[1].candidate.source)
-    beyond = kernelpro_command("export", "a.jsonl", "--step", 99, cwd=folder)
-    assert (beyond.returncode, beyond.stderr) == (
-        2,
-        "kernelpro: error: a.jsonl has steps 1 to 4, but --step is 99\n",
+
+
+def test_export_of_a_step_that_is_not_there_names_those_that_are(searched, monkeypatch, capsys):
+    folder, _ = searched
+    monkeypatch.chdir(folder)
+    assert main(["export", "a.jsonl", "--step", "99"]) == 2
+    assert capsys.readouterr().err == (
+        "kernelpro: error: a.jsonl has steps 1 to 4, but --step is 99\n"
     )
 
 
@@ -138,6 +145,31 @@ def test_profile_of_a_wrong_candidate_says_where_it_is_wrong(searched, kernelpro
     )
     assert done.returncode == 1
     assert "wrong result" in done.stdout
+
+
+def test_on_a_terminal_the_live_view_shows_stages_steps_and_the_result(searched):
+    folder, _ = searched
+    parent, child = pty.openpty()
+    command = [sys.executable, "-m", "kernelpro", "search", "chain.py", "--target", "cpu"]
+    running = subprocess.Popen(
+        [*command, "--iterations", "1", "--memory", "t.jsonl"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(REPO), "TERM": "xterm", "COLUMNS": "100"},
+        stdout=child,
+        stderr=child,
+    )
+    os.close(child)
+    shown = b""
+    with contextlib.suppress(OSError):  # how a terminal says that the other side has gone
+        while part := os.read(parent, 65536):
+            shown += part
+    os.close(parent)
+    assert running.wait(timeout=60) in (0, 1), shown.decode(errors="replace")
+    text = shown.decode(errors="replace")
+    assert "running and profiling the reference" in text
+    assert "1 <- 0" in text
+    assert "ended: all 1 iterations are done" in text
+    assert "Traceback" not in text
 
 
 def test_killed_search_resumes_with_every_finished_step(searched, kernelpro_command):
@@ -215,14 +247,18 @@ def test_interrupted_search_ends_with_the_best_so_far(searched):
         ([], "no command given"),
     ],
 )
-def test_bad_input_is_one_sentence_and_status_2(searched, kernelpro_command, arguments, message):
+def test_bad_input_is_one_sentence_and_status_2(searched, monkeypatch, capsys, arguments, message):
     folder, _ = searched
     (folder / "broken.py").write_text("def get_inputs(:\n")
-    done = kernelpro_command(*arguments, cwd=folder)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1, done.stderr
-    assert "Traceback" not in done.stderr
+    monkeypatch.chdir(folder)
+    try:
+        status: object = main(arguments)
+    except SystemExit as stopped:  # how argparse ends
+        status = stopped.code
+    errors = capsys.readouterr().err
+    assert status == 2
+    assert message in errors
+    assert errors.count("\n") == 1, errors
 
 
 def test_memory_file_of_another_search_is_not_overwritten(searched, kernelpro_command):
@@ -243,15 +279,16 @@ def test_doctor_names_every_target_and_says_what_to_do(kernelpro_command, tmp_pa
     cuda = findings["target", "cuda"]
     assert cuda["ok"] or cuda["remedy"]
     assert done.returncode == 0
-    assert "cpu" in kernelpro_command("doctor", cwd=tmp_path).stdout
 
 
-def test_plugins_lists_built_in_detectors_with_level_and_needs(kernelpro_command, tmp_path):
-    value = json.loads(kernelpro_command("plugins", "--json", cwd=tmp_path).stdout)
+def test_plugins_lists_built_in_detectors_with_level_and_needs(capsys):
+    assert main(["plugins", "--json"]) == 0
+    value = json.loads(capsys.readouterr().out)
     detectors = {d["name"]: d for d in value["detectors"]}
     assert {d["level"] for d in detectors.values()} == {"kernel", "instruction", "system"}
     assert all(d["plugin"] for d in detectors.values())
-    text = kernelpro_command("plugins", cwd=tmp_path).stdout
+    assert main(["plugins"]) == 0
+    text = capsys.readouterr().out
     assert all(name in text for name in detectors)
 
 

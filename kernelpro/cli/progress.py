@@ -125,14 +125,15 @@ class Live(Quiet):
     def __init__(self) -> None:
         from rich.console import Console
         from rich.live import Live as RichLive
+        from rich.spinner import Spinner
 
-        self._console = Console()
-        self._live = RichLive(console=self._console, get_renderable=self._draw, transient=True)
         self._stage, self._began = "load", time.monotonic()
-        self._heading = ""
         self._sol_us = 0.0
         self._tree: Tree | None = None
         self._recent: list[str] = []
+        self._spinner = Spinner("dots")
+        self._console = Console()
+        self._live = RichLive(console=self._console, get_renderable=self._draw, transient=True)
 
     def __enter__(self) -> "Live":
         self._live.start()
@@ -169,14 +170,14 @@ class Live(Quiet):
 
     def _draw(self) -> Any:
         from rich.console import Group
-        from rich.spinner import Spinner
         from rich.text import Text
 
         seconds = time.monotonic() - self._began
         lines: list[Any] = [Text(line) for line in self._recent]
         if self._tree is not None and (summary := self._best_line(self._tree)):
             lines.append(Text(summary, style="bold"))
-        lines.append(Spinner("dots", Text(f"{STAGES[self._stage]} ({seconds:.0f} s)")))
+        self._spinner.update(text=Text(f"{STAGES[self._stage]} ({seconds:.0f} s)"))
+        lines.append(self._spinner)
         return Group(*lines)
 
     def _best_line(self, tree: Tree) -> str:

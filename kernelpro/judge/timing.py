@@ -13,6 +13,7 @@ from kernelpro.records import Timing
 
 RESAMPLES = 1000
 BOOTSTRAP_SEED = 20260101  # a constant, so that equal data give an equal interval
+SLOWER = 0.85  # the interval must end below this before measuring a slower one ends early
 FASTER = 1.02  # the interval must end above this before anything is called faster
 
 
@@ -56,7 +57,9 @@ def is_enough(
     if len(ratios) < min_pairs:
         return False
     _, low, high = interval(ratios)
-    clearly_slower = high < 1.0 - precision
+    # An interval from few pairs is too narrow; ending on it whenever it lies below 1 would make
+    # equal candidates look slow.
+    clearly_slower = high < SLOWER and len(ratios) >= min_pairs + 3
     clearly_faster = low > FASTER + 2 * precision and high / low - 1.0 <= 3 * precision
     return high / low - 1.0 <= precision or clearly_slower or clearly_faster
 

@@ -154,7 +154,9 @@ class Worker:
 
         def alive(place: Sequence[Any]) -> torch.Tensor:
             self.live.append(
-                torch.empty_strided(
+                raw.page_aligned(place)
+                if self.device.type == "cpu"
+                else torch.empty_strided(
                     place[2], place[3], dtype=raw.DTYPES[place[1]], device=self.device
                 )
             )

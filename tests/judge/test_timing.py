@@ -39,7 +39,8 @@ def test_three_pairs_are_enough_for_a_hopeless_candidate_and_for_no_other():
 
 def test_measuring_ends_when_the_interval_is_narrow_or_clearly_below_one():
     assert enough([1.50, 1.51, 1.50, 1.51, 1.50])
-    assert enough([0.90, 0.80, 0.85, 0.91, 0.80])
+    assert enough([0.80, 0.75, 0.78, 0.81, 0.72, 0.79, 0.80, 0.71])
+    assert not enough([0.80, 0.75, 0.78, 0.81, 0.72])
     assert not enough([0.9, 1.2, 1.0, 1.1, 1.3])
 
 
