@@ -36,7 +36,7 @@ from kernelpro.report import FASTER, Summary, summarize
 from kernelpro.search import memory
 from kernelpro.search.bench import Measured
 from kernelpro.search.budget import Budget
-from kernelpro.search.loop import AT_SPEED_OF_LIGHT, Search
+from kernelpro.search.loop import AT_SPEED_OF_LIGHT, Reason, Search
 from kernelpro.search.policy import Policy, by_name, describe, restore
 from kernelpro.search.tree import Tree
 from kernelpro.settings import resolve
@@ -211,21 +211,20 @@ def search(
         if start.steps:
             watch.stage("search")
         end = engine.run()
-        watch.stage("confirm")
-        reason = end.message
         confirmations = list(start.confirmations)
-        try:
-            best = _confirmed(engine.tree, bench, journal, confirmations)
-        except KeyboardInterrupt:
+        if end.reason is Reason.INTERRUPTED:
+            # Whoever interrupts wants the end now; and the judge was stopped in mid-sentence.
             best = _winner(engine.tree, confirmations)
-            reason = "interrupted while the best was judged again"
+        else:
+            watch.stage("confirm")
+            best = _confirmed(engine.tree, bench, journal, confirmations)
     result = Result(
         problem=start.problem,
         machine=bench.machine,
         tree=engine.tree,
         best=best,
         confirmations=tuple(confirmations),
-        reason=reason,
+        reason=end.message,
         memory=journal.path,
         complaints=(*hooks.complaints, *engine.complaints, *bench.complaints),
     )
