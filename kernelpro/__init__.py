@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Energy,
         Evaluation,
         Evidence,
+        Kernel,
         Launch,
         Machine,
         Metric,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         TensorSpec,
         Timing,
         Verdict,
+        detector,
     )
 
 __version__ = "0.1.0"
@@ -51,6 +53,7 @@ __all__ = [
     "Energy",
     "Evaluation",
     "Evidence",
+    "Kernel",
     "KernelproError",
     "Launch",
     "Machine",
@@ -65,6 +68,7 @@ __all__ = [
     "TensorSpec",
     "Timing",
     "Verdict",
+    "detector",
     "hookimpl",
     "profile",
     "replay",

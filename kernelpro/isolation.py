@@ -5,7 +5,8 @@ same run; its other hooks go on.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pluggy
@@ -16,6 +17,7 @@ from kernelpro.records import (
     Candidate,
     Detector,
     Evaluation,
+    Kernel,
     Metric,
     Problem,
     Profile,
@@ -60,9 +62,13 @@ class Hooks:
         names: frozenset[str],
         session: Session,
     ) -> Profile:
-        """Merge what every collector measured; the first to give a value for a name wins."""
+        """Merge what every collector measured; the first to give a value for a name wins.
+
+        Kernels are joined by their names; the first collector to name one says its share.
+        """
         metrics: dict[str, Metric] = {}
         launches: tuple[Any, ...] = ()
+        kernels: dict[str, Kernel] = {}
         for plugin, answer in self._ask(
             "collect_metrics",
             problem=problem,
@@ -74,6 +80,11 @@ class Hooks:
             part = answer.metrics if isinstance(answer, Profile) else answer
             if isinstance(answer, Profile):
                 launches = launches or answer.launches
+                for kernel in answer.kernels:
+                    known = kernels.get(kernel.name, kernel)
+                    kernels[kernel.name] = replace(
+                        known, metrics={**_sound(kernel.metrics), **known.metrics}
+                    )
             for name, metric in part.items():
                 if not _is_metric(metric):
                     self._mute(
@@ -83,7 +94,8 @@ class Hooks:
                     )
                 elif metrics.get(name, _ABSENT).value is None:
                     metrics[name] = metric
-        return Profile(metrics=metrics, launches=launches)
+        ranked = sorted(kernels.values(), key=lambda kernel: -kernel.share)
+        return Profile(metrics=metrics, launches=launches, kernels=tuple(ranked))
 
     def propose(self, proposal: Proposal) -> Candidate | None:
         """Return the first candidate that a proposer gives."""
@@ -152,6 +164,10 @@ def _is_metric(value: object) -> bool:
     return isinstance(value, Metric) and (
         value.value is None or (isinstance(value.value, int | float) and math.isfinite(value.value))
     )
+
+
+def _sound(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+    return {name: metric for name, metric in metrics.items() if _is_metric(metric)}
 
 
 _ABSENT = Metric(value=None, how="absent")

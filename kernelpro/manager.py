@@ -16,9 +16,9 @@ BUILTIN_PLUGINS = (
     "kernelpro.plugins.reward_speedup",
     "kernelpro.plugins.reject_static",
     "kernelpro.plugins.propose_language",
-    "kernelpro.plugins.collect_timeline",
     "kernelpro.plugins.collect_cpu",
     "kernelpro.plugins.collect_cuda",
+    "kernelpro.plugins.collect_timeline",  # asked first: its names of kernels hold for the others
     "kernelpro.plugins.detect_memory",
     "kernelpro.plugins.detect_instructions",
     "kernelpro.plugins.detect_system",

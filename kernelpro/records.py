@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from kernelpro.errors import MissingMetric
 
@@ -113,12 +114,14 @@ class Candidate:
         language: what its kernels are written in: `cpp`, `cuda`, `triton`, `torch`.
         rationale: why its author expects it to be faster.
         author: name of the plugin or model that wrote it.
+        inspired_by: name of the detector whose finding it acts on, or empty.
     """
 
     source: str
     language: str = "torch"
     rationale: str = field(default="", compare=False)
     author: str = field(default="", compare=False)
+    inspired_by: str = field(default="", compare=False)
 
     @property
     def id(self) -> str:
@@ -304,16 +307,50 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """One GPU kernel of a candidate with its own metrics; launches of equal name are joined.
+
+    Attributes:
+        name: the kernel's name, demangled and shortened.
+        share: its share of the device time of one call, 0..1.
+        launches: how often one call launches it.
+        metrics: counters, launch facts and facts of its machine code.
+    """
+
+    name: str
+    share: float
+    launches: int = 1
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Profile(Mapping[str, float]):
     """Named metrics of one candidate, merged from every tool that ran.
 
     As a mapping it holds only metrics that have a value: `profile["cpu.time_us"]`,
     `profile.get(name)`, `name in profile`. Reading an absent one raises `MissingMetric`, which
     says why it is absent.
+
+    Attributes:
+        metrics: of the whole candidate: counts summed over its kernels, the rest weighed by time.
+        launches: what one call launches, in order.
+        kernels: its kernels, the longest first; empty where they were not told apart.
     """
 
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     launches: tuple[Launch, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+
+    def of(self, kernel: Kernel) -> "Profile":
+        """The profile as one kernel sees it: its own metrics before the candidate's."""
+        return Profile(
+            metrics={**self.metrics, **kernel.metrics}, launches=self.launches, kernels=(kernel,)
+        )
+
+    def note(self, name: str) -> str:
+        """The note of a metric, or empty: where a value was found, or why it is absent."""
+        metric = self.metrics.get(name)
+        return metric.note if metric else ""
 
     def __getitem__(self, name: str) -> float:
         metric = self.metrics.get(name)
@@ -375,27 +412,35 @@ class Action:
 class Diagnosis:
     """One bottleneck that a detector saw, in words that a proposer can act on.
 
+    A detector leaves `detector`, `level`, `group` and `kernel` empty: they are filled in from its
+    declaration and from the kernel that it was shown.
+
     Attributes:
+        bottleneck: WHAT: value against threshold.
+        why: WHY: the mechanism in one line.
+        gain: GAIN: estimated share of the time that could be saved, 0..1. A detector gives the
+            share of the kernel that it saw; what is kept is the share of the whole call.
         detector: the detector's name.
         level: `kernel`, `instruction` or `system`.
-        bottleneck: WHAT: value against threshold.
-        where: WHERE: kernel, loop, file:line, instruction; or empty.
-        why: WHY: the mechanism in one line.
-        gain: GAIN: estimated share of the time that could be saved, 0..1.
         confidence: 0..1; 1 for an exact measured rule, less for a heuristic.
+        where: WHERE: loop, file:line, instruction; or empty.
         actions: HOW: at most three edits.
         guard: GUARD: when not to do it.
+        group: findings of one group share a bound, so their gains must not be added.
+        kernel: name of the kernel, or empty for the whole candidate.
     """
 
-    detector: str
-    level: str
     bottleneck: str
     why: str
     gain: float
+    detector: str = ""
+    level: str = ""
     confidence: float = 0.5
     where: str = ""
     actions: tuple[Action, ...] = ()
     guard: str = ""
+    group: str = ""
+    kernel: str = ""
 
     def __post_init__(self) -> None:
         for name in ("gain", "confidence"):
@@ -437,6 +482,9 @@ class Detector:
         targets: targets that it understands.
         classes: roofline classes that dispatch it; empty for all.
         threshold: the cut that it applies and where that comes from, in words.
+        wants: metrics that it reads where they are there, and does without where not.
+        group: detectors of one group share a bound; of their findings only the best counts.
+        summary: what it looks for, in one line.
     """
 
     name: str
@@ -446,6 +494,41 @@ class Detector:
     targets: tuple[str, ...] = ("cpu", "cuda")
     classes: tuple[str, ...] = ()
     threshold: str = ""
+    wants: tuple[str, ...] = ()
+    group: str = ""
+    summary: str = ""
+
+
+def detector(
+    *,
+    level: str,
+    needs: tuple[str, ...] = (),
+    wants: tuple[str, ...] = (),
+    targets: tuple[str, ...] = ("cuda",),
+    classes: tuple[str, ...] = (),
+    group: str = "",
+    threshold: str = "",
+) -> Callable[[Callable[[Evidence], Diagnosis | Iterable[Diagnosis] | None]], Detector]:
+    """Make a detector of the function below it, with its name and its docstring's first line.
+
+    See `Detector` for the arguments.
+    """
+
+    def declare(function: Callable[[Evidence], Any]) -> Detector:
+        return Detector(
+            name=function.__name__,
+            level=level,
+            needs=needs,
+            diagnose=function,
+            targets=targets,
+            classes=classes,
+            threshold=threshold,
+            wants=wants,
+            group=group,
+            summary=(function.__doc__ or "").strip().partition("\n")[0],
+        )
+
+    return declare
 
 
 # --- the search -------------------------------------------------------------------------------

@@ -25,6 +25,13 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kernelpro"
 
 
+def config_folder() -> Path:
+    """Folder for what the user keeps: $KERNELPRO_CONFIG, else XDG's configuration folder."""
+    if folder := os.environ.get("KERNELPRO_CONFIG"):
+        return Path(folder)
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "kernelpro"
+
+
 def resolve(
     section: str,
     cls: type[T],

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 from kernelpro import Action, Detector, Diagnosis, Evidence, hookimpl
 from kernelpro.profiling.loops import DIVIDE_CYCLES
-from kernelpro.profiling.roofline import device_share
 
 ASM = "cpu.asm."
 SCALAR = 0.5  # own: fewer than half of the floating-point instructions work on vectors
@@ -285,7 +284,7 @@ def narrow_accesses(evidence: Evidence) -> Diagnosis | None:
             f"{stall:.0%} of latency waits for their queue (cut {THROTTLED:.0%})"
         ),
         why="Each narrow access takes a slot of the load queue that a wide one would fill better.",
-        gain=min(0.75 * stall, 1.0) * device_share(profile),
+        gain=min(0.75 * stall, 1.0),
         confidence=0.6,
         actions=(
             Action(name="vectorize", instruction="Use float4 loads and stores, 16-byte aligned."),
@@ -307,7 +306,7 @@ def local_memory(evidence: Evidence) -> Diagnosis | None:
         level="instruction",
         bottleneck=f"local memory makes {share:.0%} as many sectors as all of L2 (cut {LOCAL:.0%})",
         why="Spilled registers or arrays with variable indices live in memory, not registers.",
-        gain=min(0.5 * share, 0.5) * device_share(profile),
+        gain=min(0.5 * share, 0.5),
         confidence=0.5,
         actions=(
             Action(name="fewer_rows_per_block", instruction="Hold fewer values per thread."),

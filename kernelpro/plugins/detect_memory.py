@@ -6,7 +6,6 @@ from kernelpro.profiling.roofline import (
     CUDA_LEVELS,
     NEAR_ROOF,
     cuda_shares,
-    device_share,
 )
 
 DRAM = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"
@@ -179,9 +178,7 @@ def dram_bound(evidence: Evidence) -> Diagnosis | None:
         level="kernel",
         bottleneck=f"DRAM at {busy:.0f} % of peak (cut {100 * BUSY:.0f} %)",
         why="The multiprocessors wait for main memory; only fewer bytes make this much faster.",
-        gain=0.0
-        if busy >= 100 * NEAR_ROOF
-        else (1.0 - busy / 100) * device_share(evidence.profile),
+        gain=0.0 if busy >= 100 * NEAR_ROOF else (1.0 - busy / 100),
         confidence=0.9,
         actions=(
             Action(name="fuse", instruction="Join neighbours so that no intermediate is written."),
@@ -207,9 +204,7 @@ def dram_amplification(evidence: Evidence) -> Diagnosis | None:
             f"(cut {AMPLIFIED})"
         ),
         why="The same data is fetched more than once, or intermediates go through memory.",
-        gain=min(evidence.profile[DRAM] / 100, 1.0)
-        * (1 - 1 / factor)
-        * device_share(evidence.profile),
+        gain=min(evidence.profile[DRAM] / 100, 1.0) * (1 - 1 / factor),
         confidence=0.8,
         actions=(
             Action(name="fuse", instruction="Join kernels so that intermediates stay on chip."),
@@ -280,7 +275,7 @@ def _stall(
             f"{issue:.2f} issues a cycle"
         ),
         why=why,
-        gain=min(share * device_share(profile), _room(evidence)),
+        gain=min(share, _room(evidence)),
         confidence=0.6,
         actions=actions,
         guard=guard,
@@ -295,7 +290,7 @@ def _room(evidence: Evidence) -> float:
     """
     profile = evidence.profile
     busiest = max(cuda_shares(profile) or (0.0,))
-    return max(0.0, min(1.0 - profile[ISSUE], 1.0 - busiest)) * device_share(profile)
+    return max(0.0, min(1.0 - profile[ISSUE], 1.0 - busiest))
 
 
 def low_occupancy(evidence: Evidence) -> Diagnosis | None:
@@ -338,7 +333,7 @@ def small_grid(evidence: Evidence) -> Diagnosis | None:
         bottleneck=f"{grid:.0f} blocks for {units:.0f} multiprocessors",
         where=evidence.profile.metrics[GRID].note,
         why="Multiprocessors without a block do nothing.",
-        gain=(units - grid) / units * device_share(evidence.profile),
+        gain=(units - grid) / units,
         confidence=0.8,
         actions=(
             Action(name="fewer_rows_per_block", instruction="Give each block less work."),
@@ -360,7 +355,7 @@ def scattered_loads(evidence: Evidence) -> Diagnosis | None:
         level="kernel",
         bottleneck=f"{sectors:.1f} sectors of 32 B for each load of a warp (cut 16)",
         why="Neighbouring threads read addresses that are far apart, so most bytes are unused.",
-        gain=min(busy / 100, 1.0) * (1 - WIDEST_SECTORS / sectors) * device_share(evidence.profile),
+        gain=min(busy / 100, 1.0) * (1 - WIDEST_SECTORS / sectors),
         confidence=0.7,
         actions=(
             Action(

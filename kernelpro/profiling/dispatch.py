@@ -1,19 +1,26 @@
-"""Choose the detectors for a kernel, run each on its own, and rank what they found.
+"""Choose the detectors for a candidate, run each on its own, and rank what they found.
 
-A detector runs in this process. One that raises, answers with something else than diagnoses, or
-was slow is muted for the rest of the run, with one sentence about it. Its time is measured after
-the fact: a detector that never returns is not interrupted.
+Kernel- and instruction-level detectors see one kernel at a time, of as few kernels as cover most
+of the device time; system-level ones see the whole call. A detector runs in a thread of this
+process. One that raises, hangs, or answers with something else than diagnoses is muted for the rest
+of the run, with one sentence about it.
 """
 
-import time
-from collections.abc import Iterable, Sequence
+import ctypes
+import queue
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 from kernelpro.profiling import roofline
-from kernelpro.records import Detector, Diagnosis, Evidence
+from kernelpro.records import Detector, Diagnosis, Evidence, Kernel, Profile
 
 TIME_LIMIT_S = 2.0
 FINDINGS_LIMIT = 16  # more from one detector is a fault of its own; also ends endless iterators
+COVERED = 0.8  # own: kernels are examined, the longest first, until they cover this share of time
+SHORTLIST = 5  # findings that reach a proposer
 
 
 class Dispatcher:
@@ -27,6 +34,7 @@ class Dispatcher:
         self.complaints: list[str] = []
         self._detectors = tuple(detectors)
         self._muted: set[str] = set()
+        self._runner = _Runner()
 
     def chosen(self, target: str, classification: str) -> tuple[tuple[str, Detector], ...]:
         """Plugin name and detector of all that would run for a target and a roofline class."""
@@ -35,48 +43,162 @@ class Dispatcher:
             for plugin, detector in self._detectors
             if detector.name not in self._muted
             and target in detector.targets
-            and (not detector.classes or classification in detector.classes)
+            and (not detector.classes or classification in (*detector.classes, "mixed"))
         )
 
     def needs(self, target: str, classification: str) -> frozenset[str]:
         """Names of all metrics that those detectors and the roofline read: collected once."""
         names = set(roofline.NEEDS.get(target, ()))
         for _, detector in self.chosen(target, classification):
-            names.update(detector.needs)
+            names.update(detector.needs, detector.wants)
         return frozenset(names)
 
     def diagnose(self, evidence: Evidence) -> tuple[Diagnosis, ...]:
         """Return all findings, most promising first (gain times confidence).
 
-        A detector does not run when one of the metrics that it needs is absent.
+        A detector does not run when one of the metrics that it needs is absent. Where a candidate
+        has several kernels, each is examined by the detectors of its own measured class, and its
+        gains are weighed by its share of the time; where it has one, theory decides.
         """
         found: list[Diagnosis] = []
-        target, kind = evidence.machine.target, evidence.classification.dispatched
-        for plugin, detector in self.chosen(target, kind):
-            if all(name in evidence.profile for name in detector.needs):
-                found += self._run(plugin, detector, evidence)
-        return tuple(sorted(found, key=lambda d: (-d.rank, d.detector, d.bottleneck)))
+        target = evidence.machine.target
+        device = roofline.device_share(evidence.profile) if target == "cuda" else 1.0
+        kernels = most_of_the_time(evidence.profile.kernels)
+        for view, kernel in _views(evidence, kernels):
+            for plugin, detector in self.chosen(target, view.classification.dispatched):
+                whole = detector.level == "system" or not kernels
+                if whole != (kernel is None):
+                    continue
+                if all(name in view.profile for name in detector.needs):
+                    share = kernel.share if kernel is not None else 1.0
+                    if detector.level != "system":
+                        share *= device
+                    name = kernel.name if kernel is not None else ""
+                    found += [
+                        _signed(d, detector, name, share) for d in self._run(plugin, detector, view)
+                    ]
+        return tuple(sorted(found, key=lambda d: (-d.rank, d.detector, d.kernel, d.bottleneck)))
 
     def _run(self, plugin: str, detector: Detector, evidence: Evidence) -> list[Diagnosis]:
-        began = time.perf_counter()
-        try:
-            findings = _checked(detector.diagnose(evidence))
-        except (Exception, SystemExit) as error:  # a stranger's code may raise anything
-            text = str(error).splitlines()[0] if str(error) else "no message"
-            self._mute(plugin, detector, f"raised {type(error).__name__}: {text}")
+        answer = self._runner.run(detector, evidence)
+        if isinstance(answer, str):
+            self._muted.add(detector.name)
+            self.complaints.append(
+                f"detector {detector.name!r} of plugin {plugin!r} {answer}; "
+                "it does not run again in this run"
+            )
             return []
-        if isinstance(findings, str):
-            self._mute(plugin, detector, findings)
-            return []
-        if (seconds := time.perf_counter() - began) > TIME_LIMIT_S:
-            self._mute(plugin, detector, f"took {seconds:.1f} s, more than {TIME_LIMIT_S:g} s")
-        return findings
+        return answer
 
-    def _mute(self, plugin: str, detector: Detector, what: str) -> None:
-        self._muted.add(detector.name)
-        self.complaints.append(
-            f"detector {detector.name!r} of plugin {plugin!r} {what}; "
-            "it does not run again in this run"
+
+def most_of_the_time(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
+    """The longest kernels, as few as cover 80 % of the device time."""
+    chosen: list[Kernel] = []
+    for kernel in sorted(kernels, key=lambda k: -k.share):
+        if chosen and sum(k.share for k in chosen) >= COVERED:
+            break
+        chosen.append(kernel)
+    return tuple(chosen)
+
+
+def shortlist(
+    diagnoses: Iterable[Diagnosis],
+    limit: int = SHORTLIST,
+    credit: Mapping[str, float] | None = None,
+) -> tuple[Diagnosis, ...]:
+    """The few findings that are worth telling: the best of each group of each kernel.
+
+    Args:
+        diagnoses: all findings.
+        limit: how many at most.
+        credit: weight by detector's name, 1 for one that is not in it: what it has been worth.
+    """
+    weights = credit or {}
+    ranked = sorted(
+        diagnoses, key=lambda d: (-d.rank * weights.get(d.detector, 1.0), d.detector, d.kernel)
+    )
+    seen: set[tuple[str, str]] = set()
+    kept: list[Diagnosis] = []
+    for diagnosis in ranked:
+        key = (diagnosis.kernel, diagnosis.group or diagnosis.detector)
+        if key not in seen:
+            seen.add(key)
+            kept.append(diagnosis)
+    return tuple(kept[:limit])
+
+
+def _views(
+    evidence: Evidence, kernels: Sequence[Kernel]
+) -> Iterable[tuple[Evidence, Kernel | None]]:
+    """The whole call, then each kernel with its own metrics and, of several, its own class."""
+    yield evidence, None
+    for kernel in kernels:
+        profile: Profile = evidence.profile.of(kernel)
+        classification = evidence.classification
+        if len(kernels) > 1:
+            measured = roofline.measured_class(profile)
+            if measured != "unknown":
+                classification = replace(classification, measured=measured, dispatched=measured)
+        yield replace(evidence, profile=profile, classification=classification), kernel
+
+
+def _signed(diagnosis: Diagnosis, detector: Detector, kernel: str, share: float) -> Diagnosis:
+    return replace(
+        diagnosis,
+        detector=diagnosis.detector or detector.name,
+        level=diagnosis.level or detector.level,
+        group=diagnosis.group or detector.group,
+        kernel=diagnosis.kernel or kernel,
+        gain=diagnosis.gain * min(max(share, 0.0), 1.0),
+    )
+
+
+class _Runner:
+    """One thread that runs detectors in turn, and is left behind when one of them hangs."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._answered: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def run(self, detector: Detector, evidence: Evidence) -> list[Diagnosis] | str:
+        """Findings, or in words what is wrong with the detector."""
+        if self._thread is None or not self._thread.is_alive():
+            self._asked, self._answered = queue.SimpleQueue(), queue.SimpleQueue()
+            self._thread = threading.Thread(
+                target=_serve, args=(self._asked, self._answered), daemon=True
+            )
+            self._thread.start()
+        self._asked.put((detector, evidence))
+        try:
+            answer: list[Diagnosis] | str = self._answered.get(timeout=TIME_LIMIT_S)
+            return answer
+        except queue.Empty:
+            _interrupt(self._thread)
+            self._thread = None
+            return f"did not end within {TIME_LIMIT_S:g} s"
+
+
+def _serve(asked: "queue.SimpleQueue[Any]", answered: "queue.SimpleQueue[Any]") -> None:
+    while True:
+        detector, evidence = asked.get()
+        try:
+            answered.put(_checked(detector.diagnose(evidence)))
+        except _Abandoned:
+            return
+        except BaseException as error:  # a stranger's code may raise anything
+            text = str(error).splitlines()[0] if str(error) else "no message"
+            answered.put(f"raised {type(error).__name__}: {text}")
+
+
+class _Abandoned(BaseException):
+    """Raised inside a detector that took too long, at its next line of Python."""
+
+
+def _interrupt(thread: threading.Thread) -> None:
+    if thread.ident is not None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread.ident), ctypes.py_object(_Abandoned)
         )
 
 

@@ -194,6 +194,12 @@ def cuda_shares(profile: Profile) -> tuple[float, float] | None:
     return shares[0], shares[1]
 
 
+def measured_class(profile: Profile) -> str:
+    """Class of a GPU kernel from its counters alone; `unknown` where there are none."""
+    shares = cuda_shares(profile)
+    return _measured(*shares) if shares else "unknown"
+
+
 def _theory(light: SpeedOfLight, machine: Machine) -> str:
     if light.ridge <= 0:
         return "balanced"

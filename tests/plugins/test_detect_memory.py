@@ -82,13 +82,3 @@ def test_a_problem_without_bytes_is_not_amplified():
     seen = {plugin.DRAM: 50, plugin.DRAM_READ: 3e8, plugin.DRAM_WRITE: 1e8}
     nothing = problem(min_bytes=0)
     assert plugin.dram_amplification(evidence(seen, target="cuda", of=nothing)) is None
-
-
-def test_a_kernels_gain_is_weighed_by_the_time_in_which_the_device_works():
-    grid = {plugin.GRID: 66, plugin.MULTIPROCESSORS: 132}
-    alone = plugin.small_grid(evidence(grid, target="cuda"))
-    waiting = plugin.small_grid(evidence(grid | {"system.gap_share": 0.9}, target="cuda"))
-    assert alone is not None
-    assert waiting is not None
-    assert alone.gain == pytest.approx(0.5)
-    assert waiting.gain == pytest.approx(0.05)

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,13 +84,15 @@ def profile(values):
     return Profile(metrics={name: Metric(value=float(v)) for name, v in values.items()})
 
 
-def evidence(values, *, target="cpu", of=None, on=None, evaluation=None, metrics=None):
+def evidence(values, *, target="cpu", of=None, on=None, evaluation=None, metrics=None, kernels=()):
     return Evidence(
         problem=of or problem(),
         candidate=Candidate(source="class ModelNew: pass"),
         machine=on or machine(target),
         evaluation=evaluation or accepted(),
-        profile=Profile(metrics=metrics) if metrics is not None else profile(values),
+        profile=replace(
+            Profile(metrics=metrics) if metrics is not None else profile(values), kernels=kernels
+        ),
         classification=Classification(theory="memory", measured="memory", dispatched="memory"),
     )
 

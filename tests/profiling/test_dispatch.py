@@ -1,9 +1,10 @@
 import itertools
+import threading
 from dataclasses import replace
 
 import pytest
 
-from kernelpro import Detector, Diagnosis
+from kernelpro import Detector, Diagnosis, Kernel, Metric
 from kernelpro.profiling import dispatch, roofline
 from kernelpro.profiling.dispatch import Dispatcher
 from tests.profiling.samples import evidence
@@ -76,12 +77,62 @@ def test_a_faulty_detector_is_muted_and_named_and_stops_nothing(diagnose, words)
     assert "\n" not in complaint
 
 
-def test_a_slow_detector_is_heard_once_and_then_muted(monkeypatch):
-    monkeypatch.setattr(dispatch, "TIME_LIMIT_S", -1.0)
-    made = Dispatcher([tool("slow", lambda e: finding("slow"))])
-    assert len(made.diagnose(evidence({"a": 1}))) == 1
-    assert made.diagnose(evidence({"a": 1})) == ()
-    assert "took" in made.complaints[0]
+def spins(e):
+    while True:
+        pass
+
+
+def sleeps(e):
+    threading.Event().wait(60)
+
+
+@pytest.mark.parametrize("hang", [spins, sleeps])
+def test_a_detector_that_hangs_is_left_behind_and_stops_nothing(hang, monkeypatch):
+    monkeypatch.setattr(dispatch, "TIME_LIMIT_S", 0.2)
+    made = Dispatcher([tool("hangs", hang), tool("good", lambda e: finding("good"))])
+    for _ in range(2):
+        assert [d.detector for d in made.diagnose(evidence({"a": 1}))] == ["good"]
+    (complaint,) = made.complaints
+    assert "'hangs' of plugin 'plug' did not end within 0.2 s" in complaint
+
+
+def test_each_kernel_is_examined_with_its_own_metrics_and_weighed_by_its_share():
+    kernels = (
+        Kernel(name="long", share=0.7, metrics={"a": Metric(value=1.0)}),
+        Kernel(name="short", share=0.25, metrics={"a": Metric(value=2.0)}),
+        Kernel(name="tiny", share=0.05, metrics={"a": Metric(value=3.0)}),
+    )
+    seen = evidence({"a": 9, "system.gap_share": 0.5}, target="cuda", kernels=kernels)
+    made = Dispatcher(
+        [
+            tool("kernels", lambda e: finding("kernels", gain=e.profile["a"] / 2)),
+            ("plug", Detector(name="whole", level="system", needs=("a",), diagnose=whole)),
+        ]
+    )
+    found = {(d.detector, d.kernel): d.gain for d in made.diagnose(seen)}
+    assert found == {
+        ("kernels", "long"): pytest.approx(0.5 * 0.7 * 0.5),
+        ("kernels", "short"): pytest.approx(1.0 * 0.25 * 0.5),
+        ("whole", ""): pytest.approx(0.9),
+    }
+
+
+def whole(e):
+    return Diagnosis(bottleneck="x", why="y.", gain=e.profile["a"] / 10)
+
+
+def test_the_shortlist_holds_the_best_of_each_group_and_heeds_credit():
+    found = [
+        replace(finding("a", 0.9, 1.0), group="stalls"),
+        replace(finding("b", 0.8, 1.0), group="stalls"),
+        replace(finding("b", 0.8, 1.0), group="stalls", kernel="other"),
+        finding("c", 0.5, 1.0),
+        finding("d", 0.4, 1.0),
+    ]
+    names = [(d.detector, d.kernel) for d in dispatch.shortlist(found, 3)]
+    assert names == [("a", ""), ("b", "other"), ("c", "")]
+    credited = dispatch.shortlist(found, 2, {"d": 3.0, "a": 0.1})
+    assert [d.detector for d in credited] == ["d", "b"]
 
 
 def test_a_detector_whose_needs_are_absent_does_not_run():
