@@ -36,7 +36,7 @@ from kernelpro.report import FASTER, Summary, summarize
 from kernelpro.search import memory
 from kernelpro.search.bench import Measured
 from kernelpro.search.budget import Budget
-from kernelpro.search.loop import AT_SPEED_OF_LIGHT, Reason, Search
+from kernelpro.search.loop import AT_SPEED_OF_LIGHT, Feedback, Reason, Search
 from kernelpro.search.policy import Policy, by_name, describe, restore
 from kernelpro.search.tree import Tree
 from kernelpro.settings import resolve
@@ -145,6 +145,7 @@ def search(
     resume: bool = False,
     sizes: Mapping[str, int] | None = None,
     policy: str = "mcts",
+    feedback: str = "findings",
     block: Iterable[str] = (),
     judge: JudgeSettings | None = None,
     observer: Observer | None = None,
@@ -162,6 +163,8 @@ def search(
         resume: go on with the search in memory_file.
         sizes: module constants of the problem file to replace.
         policy: `mcts` or `greedy`.
+        feedback: what proposers are shown of a parent's profile: `findings` (with the metrics),
+            `metrics` alone, or `none`; the last two are for ablations.
         block: names of plugins to leave out.
         judge: the judge's settings.
         observer: told of progress.
@@ -177,7 +180,9 @@ def search(
         if resume:
             start = _resumed(problem, memory_file)
         else:
-            start = _fresh(problem, target, seed, sizes, by_name(policy), judge)
+            start = _fresh(
+                problem, target, seed, sizes, by_name(policy), _feedback(feedback), judge
+            )
         if start.journal is not None:
             stack.callback(start.journal.close)
         manager, complaints = create_plugin_manager(block=block)
@@ -206,6 +211,7 @@ def search(
             sol_us=bench.light.sol_us,
             steps=start.steps,
             stop_ratio=STOP_RATIO[start.target.device],
+            feedback=start.feedback,
         )
         told.tree = engine.tree
         if start.steps:
@@ -306,6 +312,7 @@ class _Start:
     target: targets.Target
     seed: int
     policy: Policy
+    feedback: Feedback
     judge: JudgeSettings
     journal: memory.Memory | None = None
     steps: tuple[Step, ...] = ()
@@ -319,6 +326,7 @@ def _fresh(
     seed: int,
     sizes: Mapping[str, int] | None,
     policy: Policy,
+    feedback: Feedback,
     judge: JudgeSettings | None,
 ) -> _Start:
     if problem is None:
@@ -330,6 +338,7 @@ def _fresh(
         target=chosen,
         seed=seed,
         policy=policy,
+        feedback=feedback,
         judge=judge or resolve("judge", JudgeSettings),
     )
 
@@ -352,6 +361,7 @@ def _resumed(problem: str | Path | None, memory_file: str | Path | None) -> _Sta
             target=_usable(header.target),
             seed=header.seed,
             policy=restore(header.settings.get("policy", {"name": "mcts"})),
+            feedback=_feedback(header.settings.get("feedback", Feedback.FINDINGS)),
             judge=resolve("judge", JudgeSettings, header.settings.get("judge")),
             journal=journal,
             machine=header.machine,
@@ -379,7 +389,11 @@ def _header(start: _Start, machine: Machine) -> memory.Header:
         target=start.target.name,
         seed=start.seed,
         machine=machine,
-        settings={"policy": describe(start.policy), "judge": asdict(start.judge)},
+        settings={
+            "policy": describe(start.policy),
+            "feedback": str(start.feedback),
+            "judge": asdict(start.judge),
+        },
         environment=_environment(),
     )
 
@@ -464,6 +478,14 @@ def _holds(confirmation: Confirmation) -> bool:
         and evaluation.timing is not None
         and evaluation.timing.speedup_low > FASTER
     )
+
+
+def _feedback(name: str) -> Feedback:
+    try:
+        return Feedback(name)
+    except ValueError:
+        known = ", ".join(Feedback)
+        raise KernelproError(f"no feedback is called {name!r}; there are {known}") from None
 
 
 def _usable(name: str) -> targets.Target:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).parents[1]
-EXAMPLE = REPO / "plugin_examples" / "kernelpro-bank-conflicts"
+EXAMPLES = sorted((REPO / "plugin_examples").glob("kernelpro-*"))
 PROBLEM = """
 import torch
 
@@ -22,7 +22,7 @@ class Model(torch.nn.Module):
 
 
 def get_inputs():
-    return [torch.rand(512, 1024)]
+    return [torch.rand(4096, 1024)]
 
 
 def get_init_inputs():
@@ -40,7 +40,7 @@ def test_root_folder_is_a_link_to_the_subpackage(name):
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheels")
-    for source in (REPO, EXAMPLE):
+    for source in (REPO, *EXAMPLES):
         command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, source]
         subprocess.run(command, check=True, capture_output=True)
     return folder
@@ -48,7 +48,7 @@ def wheels(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def fresh_python(wheels, tmp_path_factory):
-    """A new environment with both wheels; what they depend on is lent by this one."""
+    """A new environment with all wheels; what they depend on is lent by this one."""
     folder = tmp_path_factory.mktemp("fresh") / "venv"
     subprocess.run([sys.executable, "-m", "venv", folder], check=True, capture_output=True)
     python = folder / "bin" / "python"
@@ -71,7 +71,7 @@ def test_wheel_adds_only_kernelpro_to_site_packages(wheels):
 
 
 @pytest.mark.slow
-def test_example_plugin_is_found_by_its_entry_point_and_its_detector_runs(fresh_python, tmp_path):
+def test_example_plugins_are_found_by_entry_point_and_collect_and_diagnose(fresh_python, tmp_path):
     (tmp_path / "chain.py").write_text(PROBLEM)
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
 
@@ -96,9 +96,10 @@ def test_example_plugin_is_found_by_its_entry_point_and_its_detector_runs(fresh_
     )
     assert str(fresh_python.parents[1]) in where.stdout
     listed = json.loads(run("plugins", "--json").stdout)
-    (plugin,) = (p for p in listed["plugins"] if p["name"] == "bank_conflicts")
-    assert plugin["origin"] == "kernelpro-bank-conflicts 0.1.0"
-    assert plugin["hooks"] == ["detectors"]
+    plugins = {p["name"]: p for p in listed["plugins"]}
+    assert plugins["bank_conflicts"]["origin"] == "kernelpro-bank-conflicts 0.1.0"
+    assert plugins["bank_conflicts"]["hooks"] == ["detectors"]
+    assert plugins["huge_pages"]["hooks"] == ["collect_metrics", "detectors"]
     done = run(
         "search",
         "chain.py",
@@ -114,3 +115,10 @@ def test_example_plugin_is_found_by_its_entry_point_and_its_detector_runs(fresh_
     events = [json.loads(line) for line in done.stdout.splitlines()]
     baseline = next(e["step"] for e in events if e["event"] == "step")
     assert "power_of_two_rows" in {d["detector"] for d in baseline["diagnoses"]}
+    pages = {
+        name: metric["value"]
+        for name, metric in baseline["profile"]["metrics"].items()
+        if name.startswith("huge_pages.")
+    }
+    share = pages["huge_pages.huge_bytes"] / pages["huge_pages.resident_bytes"]
+    assert ("small_pages" in {d["detector"] for d in baseline["diagnoses"]}) == (share < 0.1)

@@ -36,6 +36,12 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
         "--policy", default="mcts", help="how to choose what to try next (default: mcts)"
     )
     command.add_argument(
+        "--feedback",
+        default="findings",
+        choices=("findings", "metrics", "none"),
+        help="what proposers are shown of a profile (default: findings; others for ablations)",
+    )
+    command.add_argument(
         "--memory", type=Path, metavar="FILE", help="memory file (default: a new one in runs/)"
     )
     command.add_argument(
@@ -63,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
             resume=args.resume,
             sizes=dict(args.size) or None,
             policy=args.policy,
+            feedback=args.feedback,
             block=args.without,
             observer=view,
         )

@@ -21,10 +21,11 @@ from kernelpro.records import Machine
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A schedule to try next, and why it may be faster."""
+    """A schedule to try next, why it may be faster, and the detector that asks for it, if any."""
 
     schedule: Schedule
     rationale: str
+    inspired_by: str = ""
 
 
 # Action -> target -> (knob, places up or down, or a value, sentence). The first legal edit wins.

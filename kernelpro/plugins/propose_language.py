@@ -32,6 +32,7 @@ def propose(proposal: Proposal) -> Candidate | None:
             language="cpp" if problem.target == "cpu" else "cuda",
             rationale=move.rationale,
             author=AUTHOR,
+            inspired_by=move.inspired_by,
         )
         if candidate.id not in proposal.tried:
             return candidate
@@ -52,6 +53,7 @@ def _moves(proposal: Proposal, prepared: "Prepared") -> Iterator[moves.Move]:
                 yield moves.Move(
                     schedule=move.schedule,
                     rationale=f"{diagnosis.detector} asks to {action.name}: {move.rationale}",
+                    inspired_by=diagnosis.detector,
                 )
     around = moves.neighbours(current, works, limits)
     random.Random(proposal.seed).shuffle(around)

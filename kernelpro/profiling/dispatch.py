@@ -9,18 +9,20 @@ of the run, with one sentence about it.
 import ctypes
 import queue
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 from kernelpro.profiling import roofline
+from kernelpro.ranking import shortlist
 from kernelpro.records import Detector, Diagnosis, Evidence, Kernel, Profile
+
+__all__ = ["Dispatcher", "most_of_the_time", "shortlist"]
 
 TIME_LIMIT_S = 2.0
 FINDINGS_LIMIT = 16  # more from one detector is a fault of its own; also ends endless iterators
 COVERED = 0.8  # own: kernels are examined, the longest first, until they cover this share of time
-SHORTLIST = 5  # findings that reach a proposer
 
 
 class Dispatcher:
@@ -99,32 +101,6 @@ def most_of_the_time(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
             break
         chosen.append(kernel)
     return tuple(chosen)
-
-
-def shortlist(
-    diagnoses: Iterable[Diagnosis],
-    limit: int = SHORTLIST,
-    credit: Mapping[str, float] | None = None,
-) -> tuple[Diagnosis, ...]:
-    """The few findings that are worth telling: the best of each group of each kernel.
-
-    Args:
-        diagnoses: all findings.
-        limit: how many at most.
-        credit: weight by detector's name, 1 for one that is not in it: what it has been worth.
-    """
-    weights = credit or {}
-    ranked = sorted(
-        diagnoses, key=lambda d: (-d.rank * weights.get(d.detector, 1.0), d.detector, d.kernel)
-    )
-    seen: set[tuple[str, str]] = set()
-    kept: list[Diagnosis] = []
-    for diagnosis in ranked:
-        key = (diagnosis.kernel, diagnosis.group or diagnosis.detector)
-        if key not in seen:
-            seen.add(key)
-            kept.append(diagnosis)
-    return tuple(kept[:limit])
 
 
 def _views(

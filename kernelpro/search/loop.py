@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from kernelpro.errors import KernelproError
+from kernelpro.ranking import told
 from kernelpro.records import (
     Attempt,
     Candidate,
@@ -20,6 +21,7 @@ from kernelpro.records import (
     Machine,
     Outcome,
     Problem,
+    Profile,
     Proposal,
     Step,
 )
@@ -58,6 +60,14 @@ class Hooks(Protocol):
     def step_finished(self, step: Step, /) -> None:
         """Watch the search: called once for each step, after it is on disk."""
         ...
+
+
+class Feedback(StrEnum):
+    """How much of a parent's profile a proposer is shown; less than all is for ablations."""
+
+    FINDINGS = "findings"  # the few best findings, and the metrics
+    METRICS = "metrics"  # the raw metrics alone
+    NONE = "none"  # neither
 
 
 class Reason(StrEnum):
@@ -107,6 +117,7 @@ class Search:
         sol_us: float = 0.0,
         steps: Iterable[Step] = (),
         stop_ratio: float = AT_SPEED_OF_LIGHT,
+        feedback: Feedback = Feedback.FINDINGS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare a search; nothing happens before `run`.
@@ -124,6 +135,7 @@ class Search:
             steps: those that a resumed search has already taken.
             stop_ratio: stop when the best time is within this factor of the speed of light; 0
                 never stops for it.
+            feedback: what proposers are shown of a parent's profile.
             clock: a monotonic clock, in seconds.
         """
         self.problem = problem
@@ -136,6 +148,7 @@ class Search:
         self.seed = seed
         self.sol_us = sol_us
         self.stop_ratio = stop_ratio
+        self.feedback = feedback
         self.tree = Tree(steps)
         self.complaints: list[str] = []
         self._clock = clock
@@ -202,13 +215,15 @@ class Search:
 
     def _brief(self, node: Node) -> Proposal:
         step = node.step
+        steps = [each.step for each in self.tree]
+        findings = told(steps, step) if self.feedback is Feedback.FINDINGS else ()
         return Proposal(
             problem=self.problem,
             machine=self.machine,
             parent=step.candidate,
             evaluation=step.evaluation,
-            profile=step.profile,
-            diagnoses=step.diagnoses,
+            profile=Profile() if self.feedback is Feedback.NONE else step.profile,
+            diagnoses=findings,
             tried=frozenset(self.tree.first_with),
             attempts=tuple(
                 Attempt(

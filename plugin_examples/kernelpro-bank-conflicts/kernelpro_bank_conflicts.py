@@ -16,29 +16,13 @@ ALIAS_BYTES = 4096
 ELEMENT_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
-@kernelpro.hookimpl
-def detectors() -> list[Detector]:
-    """Give both detectors; kernelpro runs those that fit the target and have their metrics."""
-    return [
-        Detector(
-            name="bank_conflicts",
-            level="kernel",
-            needs=(CONFLICTS, WAVEFRONTS, BUSY),
-            diagnose=bank_conflicts,
-            targets=("cuda",),
-            threshold="conflicts >= 10 % of wavefronts (NVIDIA's SharedMemoryConflicts rule)",
-        ),
-        Detector(
-            name="power_of_two_rows",
-            level="kernel",
-            needs=("cpu.sol_share",),
-            diagnose=power_of_two_rows,
-            targets=("cpu",),
-            threshold="rows a multiple of 4096 B apart, over twice the speed of light (own)",
-        ),
-    ]
-
-
+@kernelpro.detector(
+    level="kernel",
+    needs=(CONFLICTS, WAVEFRONTS, BUSY),
+    targets=("cuda",),
+    group="shared",
+    threshold="conflicts >= 10 % of wavefronts (NVIDIA's SharedMemoryConflicts rule)",
+)
 def bank_conflicts(evidence: Evidence) -> Diagnosis | None:
     """Shared-memory loads need extra passes because lanes hit the same bank."""
     profile = evidence.profile
@@ -46,8 +30,6 @@ def bank_conflicts(evidence: Evidence) -> Diagnosis | None:
     if share < 0.1:
         return None
     return Diagnosis(
-        detector="bank_conflicts",
-        level="kernel",
         bottleneck=f"{share:.0%} of shared-memory load wavefronts are conflicts (cut 10%)",
         why="Lanes of a warp read different words of one bank, which serves them one by one.",
         gain=min(share, 1.0) * min(profile[BUSY] / 100, 1.0),
@@ -63,6 +45,12 @@ def bank_conflicts(evidence: Evidence) -> Diagnosis | None:
     )
 
 
+@kernelpro.detector(
+    level="kernel",
+    needs=("cpu.sol_share",),
+    targets=("cpu",),
+    threshold="rows a multiple of 4096 B apart, over twice the speed of light (own)",
+)
 def power_of_two_rows(evidence: Evidence) -> Diagnosis | None:
     """Rows start a multiple of 4096 bytes apart, and the kernel is far from its bound."""
     light = evidence.profile["cpu.sol_share"]
@@ -75,8 +63,6 @@ def power_of_two_rows(evidence: Evidence) -> Diagnosis | None:
     if not aliased or light >= 0.5:
         return None
     return Diagnosis(
-        detector="power_of_two_rows",
-        level="kernel",
         bottleneck=(
             f"rows are {aliased[0]} B apart, a multiple of {ALIAS_BYTES}; the call reaches "
             f"{light:.0%} of the speed of light (cut 50%)"
@@ -93,3 +79,9 @@ def power_of_two_rows(evidence: Evidence) -> Diagnosis | None:
         ),
         guard="Not for kernels that walk one row at a time: their lines spread over all sets.",
     )
+
+
+@kernelpro.hookimpl
+def detectors() -> list[Detector]:
+    """Give both detectors; kernelpro runs those that fit the target and have their metrics."""
+    return [bank_conflicts, power_of_two_rows]

@@ -47,6 +47,10 @@ def test_the_detector_that_is_shown_works(shown):
     assert made.complaints == []
 
 
+def test_the_test_that_is_shown_passes(shown):
+    shown["test_amplified_traffic_is_seen_and_its_fix_is_not"]()
+
+
 def test_the_collector_that_is_shown_times_a_call(shown):
     class Session:
         target = "cpu"

@@ -121,20 +121,6 @@ def whole(e):
     return Diagnosis(bottleneck="x", why="y.", gain=e.profile["a"] / 10)
 
 
-def test_the_shortlist_holds_the_best_of_each_group_and_heeds_credit():
-    found = [
-        replace(finding("a", 0.9, 1.0), group="stalls"),
-        replace(finding("b", 0.8, 1.0), group="stalls"),
-        replace(finding("b", 0.8, 1.0), group="stalls", kernel="other"),
-        finding("c", 0.5, 1.0),
-        finding("d", 0.4, 1.0),
-    ]
-    names = [(d.detector, d.kernel) for d in dispatch.shortlist(found, 3)]
-    assert names == [("a", ""), ("b", "other"), ("c", "")]
-    credited = dispatch.shortlist(found, 2, {"d": 3.0, "a": 0.1})
-    assert [d.detector for d in credited] == ["d", "b"]
-
-
 def test_a_detector_whose_needs_are_absent_does_not_run():
     made = Dispatcher([tool("needy", raises, needs=("a", "b"))])
     assert made.diagnose(evidence({"a": 1})) == ()

@@ -6,7 +6,7 @@ from kernelpro.errors import JudgeError, KernelproError
 from kernelpro.records import Candidate, Evaluation, Outcome
 from kernelpro.search import memory
 from kernelpro.search.bench import Measured
-from kernelpro.search.loop import MAX_SOURCE_CHARACTERS, Reason, step_seed
+from kernelpro.search.loop import MAX_SOURCE_CHARACTERS, Feedback, Reason, step_seed
 from kernelpro.search.recorded import RecordedBench
 from kernelpro.search.tree import REPEATS, Tree
 from tests.search.toy import (
@@ -88,6 +88,23 @@ def test_the_proposer_sees_the_parent_its_children_and_all_that_was_tried(setup)
             c.step.candidate.rationale for c in children
         ]
         assert [a.speedup for a in brief.attempts] == [c.speedup for c in children]
+
+
+@pytest.mark.parametrize("feedback", list(Feedback))
+def test_feedback_says_how_much_of_a_profile_the_proposer_sees(setup, feedback):
+    briefs = []
+
+    class Watching(ToyHooks):
+        def propose(self, proposal):
+            briefs.append(proposal)
+            return super().propose(proposal)
+
+    setup.hooks, setup.feedback, setup.iterations = Watching(), feedback, 5
+    search = setup.create()
+    search.run()
+    assert any(node.step.diagnoses and node.step.profile for node in search.tree)
+    assert any(brief.diagnoses for brief in briefs) == (feedback is Feedback.FINDINGS)
+    assert any(brief.profile for brief in briefs) == (feedback is not Feedback.NONE)
 
 
 def test_failures_are_steps_with_an_outcome_and_no_reward(setup):

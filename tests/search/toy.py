@@ -31,7 +31,7 @@ from kernelpro.records import (
 from kernelpro.search import memory
 from kernelpro.search.bench import Measured
 from kernelpro.search.budget import Budget
-from kernelpro.search.loop import Search
+from kernelpro.search.loop import Feedback, Search
 from kernelpro.search.mcts import Mcts
 from kernelpro.search.policy import Policy, describe
 from kernelpro.search.tree import Tree
@@ -243,6 +243,7 @@ class Setup:
     iterations: int | None = 30
     seconds: float | None = None
     sol_us: float = 0.0
+    feedback: Feedback = Feedback.FINDINGS
     clock: Callable[[], float] = field(default_factory=Ticks)
 
     def start(self, journal: memory.Memory, steps: list[Step]) -> Search:
@@ -257,6 +258,7 @@ class Setup:
             seed=self.seed,
             sol_us=self.sol_us,
             steps=steps,
+            feedback=self.feedback,
             clock=self.clock,
         )
 
