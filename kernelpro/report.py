@@ -135,7 +135,8 @@ def _holds(step: Step) -> tuple[str, ...]:
 
 def sentence(diagnosis: Diagnosis) -> str:
     """Tell a finding in one line: what, where, why, gain."""
-    where = f" ({diagnosis.where})" if diagnosis.where else ""
+    places = [p for p in (diagnosis.kernel, diagnosis.where) if p]
+    where = f" ({': '.join(places)})" if places else ""
     return (
         f"[{diagnosis.detector}] {diagnosis.bottleneck}{where}. {diagnosis.why} "
         f"Up to {diagnosis.gain:.0%} of the time."

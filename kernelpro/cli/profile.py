@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from kernelpro.cli.arguments import add_problem_options
+from kernelpro.cli.arguments import add_problem_options, positive
 
 Subparsers = argparse._SubParsersAction
 
@@ -20,6 +20,10 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
     command.add_argument("candidate", type=Path, help="a .py file with class ModelNew")
     command.add_argument("--problem", required=True, help="a bundled problem's name or a .py file")
     add_problem_options(command)
+    command.add_argument(
+        "--top", type=positive, default=5, metavar="N", help="findings to tell (default: 5)"
+    )
+    command.add_argument("--metrics", action="store_true", help="list every metric as well")
     command.add_argument("--json", action="store_true", help="print everything as JSON")
     command.set_defaults(run=run)
 
@@ -54,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
             )
         )
     else:
-        print(text.measured(problem, machine, measured))
+        print(text.measured(problem, machine, measured, top=args.top, metrics=args.metrics))
         for sentence in complaints:
             print(f"note: {sentence}")
     return 0 if measured.evaluation.outcome is Outcome.ACCEPTED else 1

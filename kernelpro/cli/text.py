@@ -1,9 +1,11 @@
 """What commands print about searches and measurements; plain text and plain JSON values."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from kernelpro.api import Result
-from kernelpro.records import Evaluation, Machine, Problem, Step
+from kernelpro.ranking import shortlist
+from kernelpro.records import Diagnosis, Evaluation, Machine, Problem, Profile, Step
 from kernelpro.report import duration, sentence, volume
 from kernelpro.search.bench import Measured
 from kernelpro.serial import encode
@@ -74,8 +76,18 @@ def ending(result: Result) -> str:
     return "\n".join(lines)
 
 
-def measured(problem: Problem, machine: Machine, found: Measured) -> str:
-    """Tell a profile: verdict, place on the roofline, findings, and what was not measured."""
+def measured(
+    problem: Problem, machine: Machine, found: Measured, *, top: int, metrics: bool
+) -> str:
+    """Tell a profile: verdict, place on the roofline, findings, and what was not measured.
+
+    Args:
+        problem: what was computed.
+        machine: on what.
+        found: all that was found out.
+        top: how many findings to tell.
+        metrics: whether to list every metric.
+    """
     evaluation = found.evaluation
     lines = [f"{problem.name} on {machine.device}: {outcome(evaluation).strip()}"]
     if evaluation.message:
@@ -96,21 +108,42 @@ def measured(problem: Problem, machine: Machine, found: Measured) -> str:
             f"{c.intensity:.2g} FLOP/byte, ridge {c.ridge:.2g}"
         )
         lines.append(c.text)
-    for diagnosis in found.diagnoses:
+    lines += profile_lines(found.profile, found.diagnoses, top=top, metrics=metrics)
+    return "\n".join(line for line in lines if line)
+
+
+def profile_lines(
+    profile: Profile, diagnoses: Sequence[Diagnosis], *, top: int, metrics: bool
+) -> list[str]:
+    """Tell kernels, the best findings of each group, and what was not measured."""
+    lines = []
+    if len(profile.kernels) > 1:
+        lines.append("kernels:")
+        lines += [f"    {k.share:5.0%} {k.launches:4}x {k.name}" for k in profile.kernels[:top]]
+    told = shortlist(diagnoses, top)
+    for diagnosis in told:
         lines.append(f"- {sentence(diagnosis)}")
         lines += [f"    try: {action.instruction}" for action in diagnosis.actions]
         if diagnosis.guard:
             lines.append(f"    not when: {diagnosis.guard}")
-    if found.profile.metrics:
+    if not diagnoses:
+        lines.append("no detector found anything")
+    elif len(told) < len(diagnoses):
+        rest = sorted({d.detector for d in diagnoses} - {d.detector for d in told})
+        if rest:
+            lines.append(f"also seen, of less weight: {', '.join(rest)}")
+    if metrics and profile.metrics:
         lines.append("metrics:")
-    for name, metric in sorted(found.profile.metrics.items()):
-        if metric.value is not None:
-            lines.append(f"    {name:56} {metric.value:12.5g} {metric.unit:6} {metric.how}")
-    absent = {n: m.note for n, m in found.profile.metrics.items() if m.value is None}
+        for name, metric in sorted(profile.metrics.items()):
+            if metric.value is not None:
+                lines.append(f"    {name:56} {metric.value:12.5g} {metric.unit:6} {metric.how}")
+    absent = {n: m.note for n, m in profile.metrics.items() if m.value is None}
     for note in sorted(set(absent.values())):
-        names = ", ".join(sorted(n for n in absent if absent[n] == note))
-        lines.append(f"not measured: {names}: {note or 'no reason given'}")
-    return "\n".join(line for line in lines if line)
+        names = sorted(n for n in absent if absent[n] == note)
+        few = ", ".join(names if metrics else names[:3])
+        more = f" and {len(names) - 3} more" if len(names) > 3 and not metrics else ""
+        lines.append(f"not measured: {few}{more}: {note or 'no reason given'}")
+    return lines
 
 
 def result_json(result: Result) -> dict[str, Any]:

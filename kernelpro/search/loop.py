@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from kernelpro.errors import KernelproError
-from kernelpro.ranking import told
+from kernelpro.ranking import shortlist, told
 from kernelpro.records import (
     Attempt,
     Candidate,
@@ -36,6 +36,10 @@ __all__ = ["Bench", "Hooks", "Measured", "Reason", "Search", "SearchEnd", "step_
 AT_SPEED_OF_LIGHT = 1.05
 """A candidate within this factor of the speed-of-light time ends the search: what could still be
 gained is less than what a timing can tell apart. Own choice."""
+
+KEPT_FINDINGS = 8
+"""Findings that a step keeps: the best of each group; more than reach a proposer, so that credit
+can reorder them. Own choice, which bounds the memory file."""
 
 MAX_SOURCE_CHARACTERS = 2**20
 """A longer candidate is refused and only its beginning is kept. A kernel file has some thousands;
@@ -272,7 +276,7 @@ class Search:
             evaluation=measured.evaluation,
             profile=measured.profile,
             classification=measured.classification,
-            diagnoses=measured.diagnoses,
+            diagnoses=shortlist(measured.diagnoses, KEPT_FINDINGS),
             reward=self._reward(measured.evaluation),
             phases_s={**measured.evaluation.phases_s, **measured.phases_s, **watch.phases_s},
             clock_s=self.clock_s,
