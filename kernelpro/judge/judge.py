@@ -12,8 +12,10 @@ from types import TracebackType
 
 import torch
 
+from kernelpro.judge import timing
 from kernelpro.judge.channel import Failure
 from kernelpro.judge.correctness import Findings, compare_outputs, judge_calls
+from kernelpro.judge.measure import Measurement
 from kernelpro.judge.outcomes import describe, shorten
 from kernelpro.judge.session import Session
 from kernelpro.judge.settings import JudgeSettings
@@ -133,30 +135,45 @@ class Judge:
     def confirm(self, candidate: Candidate, build: Build | None = None) -> Evaluation:
         """Judge a would-be winner from scratch: fresh processes, fresh seeds, more samples.
 
+        It is judged and timed in several pairs of fresh processes, and must be right in each. The
+        ratio is the median over them, with an interval that spans what they disagree about.
+
         Raises:
             JudgeError: the judge itself cannot work.
         """
-        factor = self.settings.confirm_factor
-        trial = Trial(
-            self.problem,
-            self.zygote,
-            replace(
-                self.settings,
-                calls_per_set=self.settings.calls_per_set * factor,
-                compare_bytes=self.settings.compare_bytes * factor,
-                max_judging_s=self.settings.max_judging_s * factor * factor,
-                challenged_calls=self.settings.challenged_calls * factor,
-                min_pairs=self.settings.min_pairs * factor,
-                max_pairs=self.settings.max_pairs * factor,
-                max_timing_s=self.settings.max_timing_s * factor,
-                precision=self.settings.precision / 2,
-            ),
+        given, factor = self.settings, self.settings.confirm_factor
+        many = replace(
+            given,
+            calls_per_set=given.calls_per_set * factor,
+            compare_bytes=given.compare_bytes * factor,
+            max_judging_s=given.max_judging_s * factor * factor,
+            challenged_calls=given.challenged_calls * factor,
+            precision=given.precision / 2,
         )
-        try:
-            with self._evaluated(trial, candidate, build) as (evaluation, _):
-                return evaluation
-        finally:
-            trial.close()
+        parts: list[Measurement] = []
+        evaluation: Evaluation | None = None
+        for number in range(max(1, given.confirm_workers)):
+            trial = Trial(self.problem, self.zygote, given if number else many)
+            try:
+                with self._evaluated(trial, candidate, build) as (found, _):
+                    pass
+            finally:
+                trial.close()
+            if found.outcome is not Outcome.ACCEPTED or trial.measured is None:
+                return found
+            evaluation = evaluation or found
+            parts.append(trial.measured)
+        assert evaluation is not None
+        assert evaluation.timing is not None
+        together = timing.summarise(
+            [us for part in parts for us in part.candidate_us],
+            [us for part in parts for us in part.baseline_us],
+            [part.ratios for part in parts],
+            baseline=evaluation.timing.baseline,
+            clock=evaluation.timing.clock,
+            threads=evaluation.timing.threads,
+        )
+        return replace(evaluation, timing=together)
 
     def _default_trial(self) -> Trial:
         if self._trial is None:
@@ -204,7 +221,7 @@ class Judge:
                 return _wrong(findings)
             step = "a timed call"
             with _phase(phases, "time"):
-                measured = trial.time(worker)
+                measured = trial.measured = trial.time(worker)
         except Failure as failure:
             outcome, message = describe(failure, worker, step)
             return Evaluation(outcome=outcome, message=message)

@@ -19,6 +19,7 @@ import torch
 from kernelpro.judge import raw, timing
 from kernelpro.judge.channel import Failure, Garbage
 from kernelpro.judge.correctness import form_error, read_outputs
+from kernelpro.judge.device_lock import DeviceLock
 from kernelpro.judge.inputs import Bank
 from kernelpro.judge.settings import JudgeSettings
 from kernelpro.judge.workers import WorkerProcess
@@ -33,6 +34,7 @@ AGREEMENT = 0.25  # events may fall short of the judge's wall clock by this shar
 AGREEMENT_US = 40.0  # or by this much a call: honest kernels of 70 us fell short by up to 28 us
 SPIN_MARGIN = 1.5  # of the time that queueing a block's launches took
 MOST_SPIN_US = 100_000.0
+NOT_ALONE = "; another kernelpro held the device's lock, so both may have been timed at once"
 
 
 class BaselineFailed(Exception):
@@ -99,18 +101,25 @@ class Measurement:
         timing: the statistics.
         challenges: timed calls to be compared.
         inconsistency: why the two clocks do not agree, in words, or empty.
+        candidate_us: the candidate's calls, from which the statistics were made.
+        baseline_us: the baseline's calls.
+        ratios: baseline / candidate for each pair of blocks.
     """
 
     timing: Timing
     challenges: list[Challenge]
     inconsistency: str = ""
+    candidate_us: list[float] = field(default_factory=list)
+    baseline_us: list[float] = field(default_factory=list)
+    ratios: list[float] = field(default_factory=list)
 
 
 class Stopwatch:
     """Runs blocks of timed calls on the workers of one bank."""
 
-    def __init__(self, bank: Bank, settings: JudgeSettings, threads: int) -> None:
+    def __init__(self, bank: Bank, settings: JudgeSettings, threads: int, lock: DeviceLock) -> None:
         self.bank = bank
+        self.lock = lock
         self.settings = settings
         self.threads = threads
         self._random = random.SystemRandom()
@@ -118,13 +127,21 @@ class Stopwatch:
         self._salts: list[int] = []
         self._queueing_us = 0.0
 
-    def compare(self, base: WorkerProcess, candidate: WorkerProcess) -> Measurement:
-        """Time a candidate against the baseline.
+    def compare(
+        self, base: WorkerProcess, candidate: WorkerProcess, *, baseline: str = "eager"
+    ) -> Measurement:
+        """Time a candidate against the baseline, with the device to themselves.
 
         Raises:
             Failure: the candidate's worker failed.
             BaselineFailed: the baseline's did.
         """
+        with self.lock.held() as alone:
+            return self._compare(base, candidate, baseline, alone)
+
+    def _compare(
+        self, base: WorkerProcess, candidate: WorkerProcess, baseline: str, alone: bool
+    ) -> Measurement:
         settings = self.settings
         sides = (Side(base), Side(candidate))
         kept: list[Challenge] = []
@@ -162,25 +179,33 @@ class Stopwatch:
                 break
         if last is not None and last not in kept:
             kept.append(last)
+        mine, theirs, ratios = sides[1].all_us(), sides[0].all_us(), _ratios(sides)
         return Measurement(
             timing=timing.summarise(
-                sides[1].all_us(),
-                sides[0].all_us(),
-                _ratios(sides),
-                baseline="eager",
-                clock=self._clock_name(candidate),
+                mine,
+                theirs,
+                [ratios],
+                baseline=baseline,
+                clock=self._clock_name(candidate) + ("" if alone else NOT_ALONE),
                 threads=self.threads if candidate.device == "cpu" else 0,
             ),
             challenges=kept,
             inconsistency=_inconsistency(sides[1]),
+            candidate_us=mine,
+            baseline_us=theirs,
+            ratios=ratios,
         )
 
-    def alone(self, base: WorkerProcess) -> Timing:
+    def alone(self, base: WorkerProcess, *, baseline: str = "eager") -> Timing:
         """Time the baseline by itself.
 
         Raises:
             BaselineFailed: its worker failed.
         """
+        with self.lock.held() as alone:
+            return self._alone(base, baseline, alone)
+
+    def _alone(self, base: WorkerProcess, baseline: str, alone: bool) -> Timing:
         side = Side(base)
         self._warm_up(side, baseline=True)
         began = time.monotonic()
@@ -194,9 +219,9 @@ class Stopwatch:
         return timing.summarise(
             times,
             times,
-            [1.0],
-            baseline="eager",
-            clock=self._clock_name(base),
+            [[1.0]],
+            baseline=baseline,
+            clock=self._clock_name(base) + ("" if alone else NOT_ALONE),
             threads=self.threads if base.device == "cpu" else 0,
         )
 

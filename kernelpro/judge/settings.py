@@ -26,9 +26,12 @@ class JudgeSettings:
         precision: width of the 95 % interval of the speed-up at which measuring ends.
         hopeless: speed-up below which a candidate is timed no longer, after three pairs.
         settle_s: pause before the other side runs, so that spinning OpenMP threads go to sleep.
-        confirm_factor: how many times more calls and time the winner's confirmation takes.
+        confirm_factor: how many times more calls the winner's confirmation compares.
+        confirm_workers: pairs of fresh processes in which the winner is judged and timed again.
         output_bytes: printed output above which a candidate is rejected.
         file_bytes: largest file that a candidate's process may write.
+        require_custom_kernel: what becomes of a candidate whose time is spent in the libraries'
+            kernels: `off` (its share is noted), `flag` or `reject`.
     """
 
     start_deadline_s: float = 120.0
@@ -50,5 +53,7 @@ class JudgeSettings:
     hopeless: float = 0.7
     settle_s: float = 0.008
     confirm_factor: int = 3
+    confirm_workers: int = 3
     output_bytes: int = 8 << 20
     file_bytes: int = 1 << 30
+    require_custom_kernel: str = "off"

@@ -1,7 +1,9 @@
 """Statistics of interleaved timings: pure functions on lists of numbers.
 
 The decision variable is the logarithm of baseline time / candidate time for each interleaved
-pair of blocks, whose drift cancels; its median's interval is found by bootstrap over the pairs.
+pair of blocks, whose drift cancels; its median's interval is found by bootstrap. Pairs that were
+measured in one pair of processes share what those processes were dealt (memory layout, core), so
+where there are several, whole processes are drawn first, then pairs within them.
 """
 
 import math
@@ -33,12 +35,31 @@ def interval(ratios: Sequence[float]) -> tuple[float, float, float]:
     Args:
         ratios: one positive ratio for each pair, at least one.
     """
-    logs = np.log(np.asarray(ratios, dtype=np.float64))
+    return clustered_interval([ratios])
+
+
+def clustered_interval(clusters: Sequence[Sequence[float]]) -> tuple[float, float, float]:
+    """Return the median over processes of their median ratio, and its 95 % bootstrap interval.
+
+    Two-stage bootstrap: processes are drawn with replacement, then pairs within each.
+
+    Args:
+        clusters: for each process its positive ratios, one for each pair; at least one of each.
+    """
+    logs = [np.log(np.asarray(ratios, dtype=np.float64)) for ratios in clusters]
     generator = np.random.default_rng(BOOTSTRAP_SEED)
-    drawn = generator.integers(0, len(logs), size=(RESAMPLES, len(logs)))
-    medians = np.median(logs[drawn], axis=1)
+    redrawn = np.stack(
+        [
+            np.median(part[generator.integers(0, len(part), size=(RESAMPLES, len(part)))], axis=1)
+            for part in logs
+        ],
+        axis=1,
+    )
+    chosen = generator.integers(0, len(logs), size=redrawn.shape)
+    medians = np.median(np.take_along_axis(redrawn, chosen, axis=1), axis=1)
     low, high = np.percentile(medians, (2.5, 97.5))
-    return math.exp(float(np.median(logs))), math.exp(float(low)), math.exp(float(high))
+    middle = float(np.median([np.median(part) for part in logs]))
+    return math.exp(middle), math.exp(float(low)), math.exp(float(high))
 
 
 def is_enough(
@@ -67,14 +88,23 @@ def is_enough(
 def summarise(
     candidate_us: Sequence[float],
     baseline_us: Sequence[float],
-    ratios: Sequence[float],
+    clusters: Sequence[Sequence[float]],
     *,
     baseline: str,
     clock: str,
     threads: int,
 ) -> Timing:
-    """Make the record of one interleaved measurement; times in microseconds."""
-    speedup, low, high = interval(ratios)
+    """Make the record of interleaved measurements; times in microseconds.
+
+    Args:
+        candidate_us: the candidate's calls.
+        baseline_us: the baseline's calls.
+        clusters: ratios of the pairs, for each pair of processes.
+        baseline: what the baseline was.
+        clock: which clock decided.
+        threads: threads that both sides could use; 0 where that has no meaning.
+    """
+    speedup, low, high = clustered_interval(clusters)
     return Timing(
         median_us=median(candidate_us),
         p20_us=percentile(candidate_us, 20),

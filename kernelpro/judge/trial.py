@@ -6,6 +6,7 @@ from typing import Any
 from kernelpro.errors import JudgeError
 from kernelpro.judge.channel import Failure
 from kernelpro.judge.correctness import judge_calls
+from kernelpro.judge.device_lock import DeviceLock, device_name
 from kernelpro.judge.inputs import Bank
 from kernelpro.judge.measure import BaselineFailed, Measurement, Stopwatch
 from kernelpro.judge.outcomes import describe
@@ -22,7 +23,10 @@ class Trial:
         self.zygote = zygote
         self.settings = settings
         self.bank = Bank(problem, zygote.target.device)
-        self.stopwatch = Stopwatch(self.bank, settings, zygote.threads)
+        self.stopwatch = Stopwatch(
+            self.bank, settings, zygote.threads, DeviceLock(device_name(zygote.target))
+        )
+        self.measured: Measurement | None = None
         self._base: WorkerProcess | None = None
 
     def close(self) -> None:

@@ -46,7 +46,7 @@ def test_measuring_ends_when_the_interval_is_narrow_or_clearly_below_one():
 
 def summary(values):
     return timing.summarise(
-        [10.0, 11.0, 12.0], [20.0], values, baseline="eager", clock="test", threads=2
+        [10.0, 11.0, 12.0], [20.0], [values], baseline="eager", clock="test", threads=2
     )
 
 
@@ -62,3 +62,22 @@ def test_the_record_holds_medians_and_percentiles():
     assert record.p20_us == pytest.approx(10.4)
     assert record.p80_us == pytest.approx(11.6)
     assert record.speedup == pytest.approx(2.0)
+
+
+def test_an_interval_over_several_processes_spans_what_they_disagree_about():
+    alike = [[1.5, 1.51, 1.49]] * 3
+    apart = [[1.5, 1.51, 1.49], [1.2, 1.21, 1.19], [1.9, 1.91, 1.89]]
+    assert timing.clustered_interval(alike)[1] > 1.48
+    middle, low, high = timing.clustered_interval(apart)
+    assert middle == pytest.approx(1.5)
+    assert low < 1.25
+    assert high > 1.85
+
+
+@given(st.lists(ratios, min_size=1, max_size=4))
+def test_a_clustered_interval_stays_within_the_data(clusters):
+    middle, low, high = timing.clustered_interval(clusters)
+    everything = [ratio for part in clusters for ratio in part]
+    assert min(everything) * (1 - 1e-9) <= low
+    assert high <= max(everything) * (1 + 1e-9)
+    assert min(everything) * (1 - 1e-9) <= middle <= max(everything) * (1 + 1e-9)
