@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from kernelpro.api import Result, profile, replay, search
     from kernelpro.errors import KernelproError
     from kernelpro.hookspecs import Session, hookimpl
+    from kernelpro.recordings import diagnose
     from kernelpro.records import (
         Action,
         Attempt,
@@ -69,6 +70,7 @@ __all__ = [
     "Timing",
     "Verdict",
     "detector",
+    "diagnose",
     "hookimpl",
     "profile",
     "replay",
@@ -82,6 +84,7 @@ _HOME = {
     "Result": "api",
     "profile": "api",
     "replay": "api",
+    "diagnose": "recordings",
 }
 
 

@@ -20,9 +20,11 @@ from kernelpro import __version__, export, problems, targets
 from kernelpro.bench import Bench
 from kernelpro.errors import KernelproError
 from kernelpro.isolation import Hooks
-from kernelpro.judge.judge import JudgeSettings
+from kernelpro.judge.audit import Audit, audited
+from kernelpro.judge.judge import Judge, JudgeSettings
+from kernelpro.judge.tolerances import POLICIES
 from kernelpro.manager import create_plugin_manager
-from kernelpro.profiling.roofline import SpeedOfLight
+from kernelpro.profiling.roofline import SpeedOfLight, speed_of_light
 from kernelpro.records import (
     Candidate,
     Confirmation,
@@ -31,6 +33,7 @@ from kernelpro.records import (
     Outcome,
     Problem,
     Step,
+    Verdict,
 )
 from kernelpro.report import FASTER, Summary, summarize
 from kernelpro.search import memory
@@ -146,6 +149,7 @@ def search(
     sizes: Mapping[str, int] | None = None,
     policy: str = "mcts",
     feedback: str = "findings",
+    precision: str = "strict",
     block: Iterable[str] = (),
     judge: JudgeSettings | None = None,
     observer: Observer | None = None,
@@ -165,6 +169,7 @@ def search(
         policy: `mcts` or `greedy`.
         feedback: what proposers are shown of a parent's profile: `findings` (with the metrics),
             `metrics` alone, or `none`; the last two are for ablations.
+        precision: what float32 may be computed with: `strict`, `tf32` or `bf16`.
         block: names of plugins to leave out.
         judge: the judge's settings.
         observer: told of progress.
@@ -181,7 +186,7 @@ def search(
             start = _resumed(problem, memory_file)
         else:
             start = _fresh(
-                problem, target, seed, sizes, by_name(policy), _feedback(feedback), judge
+                problem, target, seed, sizes, by_name(policy), _feedback(feedback), judge, precision
             )
         if start.journal is not None:
             stack.callback(start.journal.close)
@@ -264,6 +269,7 @@ def profile(
     *,
     target: str = "auto",
     sizes: Mapping[str, int] | None = None,
+    precision: str = "strict",
     block: Iterable[str] = (),
     judge: JudgeSettings | None = None,
 ) -> tuple[Problem, Machine, Measured, tuple[str, ...]]:
@@ -272,16 +278,11 @@ def profile(
     Returns:
         The problem, the machine, what was measured, and sentences about plugins that failed.
     """
-    path = Path(candidate)
-    try:
-        source = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise KernelproError(f"candidate {path} cannot be read: {error}") from error
     chosen = _usable(target)
-    task = problems.load(str(problem), target=chosen.name, sizes=sizes)
+    task = _load(problem, chosen, sizes, precision)
     manager, complaints = create_plugin_manager(block=block)
     hooks = Hooks(manager, complaints)
-    subject = Candidate(source=source, language=language_of(source), author=str(path))
+    subject = _subject(candidate)
     if reason := hooks.reject(task, subject):
         evaluation = Evaluation(outcome=Outcome.REFUSED, message=reason)
         refused = Measured(evaluation=evaluation)
@@ -290,6 +291,93 @@ def profile(
         bench.baseline()
         measured = bench.evaluate(subject)
         return task, bench.machine, measured, tuple((*hooks.complaints, *bench.complaints))
+
+
+def check(
+    candidate: str | Path,
+    problem: str | Path,
+    *,
+    target: str = "auto",
+    sizes: Mapping[str, int] | None = None,
+    precision: str = "strict",
+    backward: bool = False,
+    block: Iterable[str] = (),
+    judge: JudgeSettings | None = None,
+) -> tuple[Problem, Evaluation, tuple[str, ...]]:
+    """Judge one candidate file against a problem, without profiling it.
+
+    Args:
+        candidate: a .py file with `class ModelNew`.
+        problem: a bundled problem's name or a file in KernelBench's format.
+        target: `cpu`, `cuda` or `auto`.
+        sizes: module constants of the problem file to replace.
+        precision: what float32 may be computed with: `strict`, `tf32` or `bf16`.
+        backward: also judge gradients of inputs and parameters.
+        block: names of plugins to leave out.
+        judge: the judge's settings.
+
+    Returns:
+        The problem, the evaluation with its verdict, and sentences about plugins that failed.
+
+    Raises:
+        KernelproError: the judge cannot judge: the problem, the target or the file is not usable.
+    """
+    subject = _subject(candidate)
+    chosen = _usable(target)
+    task = _load(problem, chosen, sizes, precision)
+    manager, complaints = create_plugin_manager(block=block)
+    hooks = Hooks(manager, complaints)
+    settings = replace(
+        judge or resolve("judge", JudgeSettings), backward=backward, other_shapes=True
+    )
+    if reason := hooks.reject(task, subject):
+        refused = Verdict(decision="reject", reasons=("static",), evidence={"static": reason})
+        return (
+            task,
+            Evaluation(outcome=Outcome.REFUSED, message=reason, verdict=refused),
+            tuple(hooks.complaints),
+        )
+    light = speed_of_light(task, chosen.machine())
+    with Judge(task, chosen, settings=settings, sol_us=light.sol_us) as court:
+        build = chosen.build(subject)
+        with court.judging(subject, build) as (evaluation, _):
+            return task, evaluation, tuple(hooks.complaints)
+
+
+def audit(
+    problem: str | Path,
+    *,
+    target: str = "auto",
+    sizes: Mapping[str, int] | None = None,
+    precision: str = "strict",
+) -> Audit:
+    """Say what makes a speed-up on a problem meaningless, if anything does.
+
+    Raises:
+        KernelproError: the problem or the target cannot be used.
+    """
+    chosen = _usable(target)
+    return audited(_load(problem, chosen, sizes, precision), chosen.device)
+
+
+def _load(
+    problem: str | Path, target: targets.Target, sizes: Mapping[str, int] | None, precision: str
+) -> Problem:
+    if precision not in POLICIES:
+        raise KernelproError(
+            f"no precision policy is called {precision!r}; there are {', '.join(POLICIES)}"
+        )
+    loaded = problems.load(str(problem), target=target.name, sizes=sizes)
+    return replace(loaded, precision=precision)
+
+
+def _subject(candidate: str | Path) -> Candidate:
+    path = Path(candidate)
+    try:
+        source = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise KernelproError(f"candidate {path} cannot be read: {error}") from error
+    return Candidate(source=source, language=language_of(source), author=str(path))
 
 
 def language_of(source: str) -> str:
@@ -328,13 +416,14 @@ def _fresh(
     policy: Policy,
     feedback: Feedback,
     judge: JudgeSettings | None,
+    precision: str,
 ) -> _Start:
     if problem is None:
         known = ", ".join(problems.bundled())
         raise KernelproError(f"name a problem: a path to a .py file, or one of {known}")
     chosen = _usable(target)
     return _Start(
-        problem=problems.load(str(problem), target=chosen.name, sizes=sizes),
+        problem=_load(problem, chosen, sizes, precision),
         target=chosen,
         seed=seed,
         policy=policy,

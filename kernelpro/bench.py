@@ -9,12 +9,14 @@ import hashlib
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 
 from kernelpro.isolation import Hooks
 from kernelpro.judge.judge import Judge, JudgeSettings, Session
 from kernelpro.profiling import roofline
 from kernelpro.profiling.dispatch import Dispatcher
+from kernelpro.profiling.sass import ahead
 from kernelpro.records import (
     Build,
     Candidate,
@@ -95,7 +97,11 @@ class Bench:
         """Run, time and profile the reference itself: the root of the search."""
         candidate = Candidate(source=self.problem.source, language="torch", author="reference")
         evaluation = self.judge.baseline()
-        return self._examine(candidate, evaluation, self.judge.baseline_session(), {})
+        measured = self._examine(candidate, evaluation, self.judge.baseline_session(), {})
+        # A profiler leaves hooks in the process that it watched; candidates are timed against one
+        # that nobody has profiled.
+        self.judge.renew_baseline()
+        return measured
 
     def evaluate(self, candidate: Candidate) -> Measured:
         """Take one candidate from source to diagnoses."""
@@ -106,6 +112,8 @@ class Bench:
         early = self._refused_by_build(candidate, build)
         if early is not None:
             return _unprofiled(early, phases)
+        if build is not None and build.binary and self.target.device == "cuda":
+            ahead.begin(Path(build.binary))
         with self.judge.judging(candidate, build) as (evaluation, session):
             phases |= evaluation.phases_s
             if session is None or evaluation.outcome is not Outcome.ACCEPTED:

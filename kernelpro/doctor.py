@@ -1,15 +1,17 @@
 """Look at this machine: which targets, compilers, profilers and keys it has, and what to do about
 the rest. Compiles nothing, measures nothing and changes nothing."""
 
-import ctypes
-import ctypes.util
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+SELFTEST_DEADLINE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,34 +148,83 @@ def _version(module: str) -> str:
 
 
 def _sandbox() -> list[Finding]:
-    own = Finding(
-        group="sandbox",
-        name="process",
-        ok=sys.platform.startswith("linux"),
-        detail="one process and process group for each candidate, deadlines, SIGKILL"
-        if sys.platform.startswith("linux")
-        else f"needs Linux, but this is {sys.platform}",
-        remedy="" if sys.platform.startswith("linux") else "run kernelpro on Linux",
-        needed=True,
+    """What confines a candidate here, tried by a process that is confined like one."""
+    linux = sys.platform.startswith("linux")
+    found = [
+        Finding(
+            group="sandbox",
+            name="process",
+            ok=linux,
+            detail="one process for each candidate, deadlines, watchdog, SIGKILL of all it started"
+            if linux
+            else f"needs Linux, but this is {sys.platform}",
+            remedy="" if linux else "run kernelpro on Linux",
+            needed=True,
+        )
+    ]
+    if not linux:
+        return found
+    machine = _selftest()
+    if machine is None:
+        trouble = "the test of the confinement did not end"
+        return [*found, Finding(group="sandbox", name="confinement", ok=False, detail=trouble)]
+    abi = machine["landlock_abi"]
+    found += [
+        Finding(
+            group="sandbox",
+            name="landlock",
+            ok=machine["landlock"],
+            detail=f"the kernel offers ABI {abi}" if abi else "the kernel offers none",
+            remedy="use Linux 5.13 or later (6.12 for all of it) with landlock in its lsm= list",
+        ),
+        Finding(
+            group="sandbox",
+            name="seccomp",
+            ok=machine["seccomp"],
+            detail="system calls are filtered" if machine["seccomp"] else "no filter can be set",
+            remedy="use a kernel with CONFIG_SECCOMP_FILTER on x86-64 or arm64",
+        ),
+    ]
+    for each in machine["protections"]:
+        found.append(
+            Finding(
+                group="sandbox",
+                name=each["name"],
+                ok=each["ok"],
+                detail=each["detail"],
+                remedy=each["remedy"],
+            )
+        )
+    strict = machine["strict_trouble"]
+    found.append(
+        Finding(
+            group="sandbox",
+            name="strict",
+            ok=not strict,
+            detail=strict or "bubblewrap works; isolation = 'strict' in [judge] uses it",
+            remedy="optional: apt install bubblewrap, where user namespaces are allowed",
+        )
     )
-    abi = _landlock_abi()
-    kernel = Finding(
-        group="sandbox",
-        name="landlock",
-        ok=abi > 0,
-        detail=f"the kernel offers ABI {abi}; this version does not use it"
-        if abi
-        else "the kernel offers none",
-    )
-    return [own, kernel]
+    return found
 
 
-def _landlock_abi() -> int:
-    if not sys.platform.startswith("linux"):
-        return 0
-    libc = ctypes.CDLL(ctypes.util.find_library("c"), use_errno=True)
-    create_ruleset, version_flag = 444, 1
-    return max(0, int(libc.syscall(create_ruleset, None, 0, version_flag)))
+def _selftest() -> dict[str, Any] | None:
+    import kernelpro
+
+    root = str(Path(kernelpro.__file__).resolve().parents[1])
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "kernelpro.judge.selftest"],
+            env={**os.environ, "PYTHONPATH": root},
+            capture_output=True,
+            text=True,
+            timeout=SELFTEST_DEADLINE_S,
+            check=True,
+        )
+        found: dict[str, Any] = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+    return found
 
 
 def _keys() -> list[Finding]:

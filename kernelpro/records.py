@@ -9,9 +9,11 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from kernelpro.errors import MissingMetric
+
+T = TypeVar("T")
 
 # --- the problem ------------------------------------------------------------------------------
 
@@ -203,6 +205,8 @@ class Verdict:
         checks: the comparisons; of many equal ones the worst is kept.
         calls_compared: how many calls' outputs were compared.
         isolation: what confined the candidate's process.
+        evidence: what the verdict rests on, in words: precision policy and limits, a hash of the
+            seeds, versions, clocks.
     """
 
     decision: str
@@ -210,6 +214,7 @@ class Verdict:
     checks: tuple[Check, ...] = ()
     calls_compared: int = 0
     isolation: str = ""
+    evidence: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,6 +357,21 @@ class Profile(Mapping[str, float]):
         metric = self.metrics.get(name)
         return metric.note if metric else ""
 
+    def __contains__(self, name: object) -> bool:
+        metric = self.metrics.get(name) if isinstance(name, str) else None
+        return metric is not None and metric.value is not None
+
+    @overload
+    def get(self, name: str, /) -> float | None: ...
+    @overload
+    def get(self, name: str, /, default: float) -> float: ...
+    @overload
+    def get(self, name: str, /, default: T) -> float | T: ...
+    def get(self, name: str, /, default: Any = None) -> Any:
+        """The value of a metric, or default; quicker than through the error of an absent one."""
+        metric = self.metrics.get(name)
+        return default if metric is None or metric.value is None else metric.value
+
     def __getitem__(self, name: str) -> float:
         metric = self.metrics.get(name)
         if metric is None:
@@ -376,12 +396,16 @@ class Classification:
 
     Attributes:
         theory: class that the problem's own FLOPs and least bytes put it in: `compute`,
-            `memory`, `latency`, `balanced`.
-        measured: class that the measurement shows, or `unknown`.
+            `memory`, `latency`, `balanced`, or `unknown` where the problem is.
+        measured: class that the measurement shows; `system` where the device waits for the host,
+            `mixed` where no class has half of the kernels' time, or `unknown`.
         dispatched: class whose detectors ran: the theory's when the two disagree.
-        level: memory level that is busiest (`DRAM`, `L2`, `L1`), or empty.
+        level: memory level that is busiest (`DRAM`, `L2`, `L1`, `shared memory`), or empty.
         confidence: `high` when the two agree, else `low`.
+        theory_confidence: of the theory's class: `high`, `medium`, `low`, or empty.
+        measured_confidence: of the measured class, likewise.
         sol_us: speed of light: no call can be faster, from problem and measured peaks.
+        sheet_us: the same from the device's datasheet; 0 for a device without one here.
         bound: which term sets it: `bytes`, `flops` or `launches`.
         intensity: FLOPs per least byte.
         ridge: FLOPs per byte at which this machine turns from memory to compute bound.
@@ -393,7 +417,10 @@ class Classification:
     dispatched: str
     level: str = ""
     confidence: str = "low"
+    theory_confidence: str = ""
+    measured_confidence: str = ""
     sol_us: float = 0.0
+    sheet_us: float = 0.0
     bound: str = ""
     intensity: float = 0.0
     ridge: float = 0.0

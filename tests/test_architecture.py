@@ -17,7 +17,13 @@ ALLOWED = {
     "serial": set(),
     "settings": {"errors"},
     "hookspecs": {"records"},
-    "__init__": {"errors", "hookspecs", "records", "api"},  # names only; loaded when first used
+    "__init__": {
+        "errors",
+        "hookspecs",
+        "records",
+        "api",
+        "recordings",
+    },  # names only; loaded when first used
     "problems": {"errors", "records", "settings"},
     "targets": {"errors", "records", "settings"},
     "judge": {"", "errors", "records", "settings", "targets", "problems"},
@@ -34,7 +40,7 @@ ALLOWED = {
     "doctor": {"", "targets"},
     "bench": {"isolation", "judge", "profiling", "records", "search", "targets"},
 }
-JOINS_ALL = {"api", "cli", "__main__"}
+JOINS_ALL = {"api", "cli", "recordings", "__main__"}
 
 
 def imported(path):

@@ -67,7 +67,8 @@ def test_credit_counts_fires_tries_hits_and_gain_over_the_parent():
         step(4, 1, 9.0, by="b", outcome=Outcome.FLAGGED),
     ]
     found = credit(steps)
-    assert found["a"] == Credit(fires=2, tries=2, hits=2, gain=pytest.approx(2.0))
+    assert replace(found["a"], gain=2.0) == Credit(fires=2, tries=2, hits=2, gain=2.0)
+    assert found["a"].gain == pytest.approx(2.0)
     assert found["b"] == Credit(fires=1, tries=2, hits=0, gain=1.0)
     assert found["a"].weight > 1 > found["b"].weight
     assert Credit().weight == 1
@@ -77,10 +78,10 @@ def test_credit_counts_fires_tries_hits_and_gain_over_the_parent():
 def test_credit_of_several_searches_adds_up():
     one = {"a": Credit(fires=2, tries=2, hits=1, gain=4.0)}
     other = {"a": Credit(fires=1, tries=1, hits=1, gain=1.0), "b": Credit(fires=5)}
-    assert joined([one, other]) == {
-        "a": Credit(fires=3, tries=3, hits=2, gain=pytest.approx(2.0)),
-        "b": Credit(fires=5),
-    }
+    both = joined([one, other])
+    assert both["a"].gain == pytest.approx(2.0)
+    assert replace(both["a"], gain=2.0) == Credit(fires=3, tries=3, hits=2, gain=2.0)
+    assert both["b"] == Credit(fires=5)
 
 
 def test_weighing_does_not_change_what_was_found():

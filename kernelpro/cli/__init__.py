@@ -14,7 +14,18 @@ from typing import NoReturn
 
 from kernelpro.errors import KernelproError
 
-COMMANDS = ("search", "replay", "profile", "export", "plugins", "doctor")
+COMMANDS = (
+    "search",
+    "replay",
+    "profile",
+    "diagnose",
+    "check",
+    "audit",
+    "export",
+    "plugins",
+    "calibrate",
+    "doctor",
+)
 
 
 class Parser(argparse.ArgumentParser):

@@ -54,3 +54,14 @@ def add_problem_options(parser: argparse.ArgumentParser) -> None:
         metavar="PLUGIN",
         help="leave a plugin out; may be repeated",
     )
+
+
+def add_precision(parser: argparse.ArgumentParser) -> None:
+    """Add the option that says how far results may be from the reference."""
+    parser.add_argument(
+        "--precision",
+        default="strict",
+        choices=("strict", "tf32", "bf16"),
+        help="what float32 may be computed with: strict (default: nothing less), or TF32 or "
+        "bfloat16 operands on both sides; the limits are printed with the result",
+    )

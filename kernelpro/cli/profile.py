@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from kernelpro.cli.arguments import add_problem_options, positive
+from kernelpro.cli.arguments import add_precision, add_problem_options, positive
 
 Subparsers = argparse._SubParsersAction
 
@@ -20,6 +20,7 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
     command.add_argument("candidate", type=Path, help="a .py file with class ModelNew")
     command.add_argument("--problem", required=True, help="a bundled problem's name or a .py file")
     add_problem_options(command)
+    add_precision(command)
     command.add_argument(
         "--top", type=positive, default=5, metavar="N", help="findings to tell (default: 5)"
     )
@@ -40,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
         args.problem,
         target=args.target,
         sizes=dict(args.size) or None,
+        precision=args.precision,
         block=args.without,
     )
     if args.json:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from kernelpro.cli.arguments import add_problem_options, duration, positive
+from kernelpro.cli.arguments import add_precision, add_problem_options, duration, positive
 
 Subparsers = argparse._SubParsersAction
 
@@ -22,6 +22,7 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
         help="a bundled problem's name, or a .py file in KernelBench's format",
     )
     add_problem_options(command)
+    add_precision(command)
     command.add_argument(
         "--iterations", type=positive, metavar="N", help="candidates to try (default: no limit)"
     )
@@ -68,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
             memory_file=args.memory,
             resume=args.resume,
             sizes=dict(args.size) or None,
+            precision=args.precision,
             policy=args.policy,
             feedback=args.feedback,
             block=args.without,

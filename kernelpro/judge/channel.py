@@ -6,7 +6,9 @@ here; the judge turns them into outcomes, so none of them leaves the package.
 
 import contextlib
 import json
+import os
 import secrets
+import select
 import socket
 import struct
 import time
@@ -53,10 +55,20 @@ class Channel:
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
+        self._phase_end: float | None = None
+        self._process: int | None = None
 
     def close(self) -> None:
         """Close this end; a worker that still lives ends."""
         self.connection.close()
+        if self._process is not None:
+            os.close(self._process)
+            self._process = None
+
+    def belongs_to(self, pid: int) -> None:
+        """Notice this process's end even if others that it started hold its end of the channel."""
+        with contextlib.suppress(OSError):  # before Linux 5.3, or it has been reaped
+            self._process = os.pidfd_open(pid)
 
     def request(
         self, op: str, deadline_s: float, *, limit: int = REPLY_BYTES, **fields: Any
@@ -66,15 +78,43 @@ class Channel:
         Raises:
             Failure: Hung, Gone, Garbage, or Raised when the worker reports an exception.
         """
+        nonce = self.begin(op, deadline_s, **fields)
+        return self.finish(nonce, deadline_s, limit=limit)
+
+    def begin(self, op: str, deadline_s: float, **fields: Any) -> str:
+        """Send one request; returns its nonce, for which `finish` waits.
+
+        Raises:
+            Failure: Hung or Gone.
+        """
         nonce = secrets.token_hex(8)
+        self._send(
+            json.dumps({"op": op, "nonce": nonce, **fields}).encode() + b"\n",
+            self._end(deadline_s),
+        )
+        return nonce
+
+    def finish(self, nonce: str, deadline_s: float, *, limit: int = REPLY_BYTES) -> dict[str, Any]:
+        """Wait for the reply to the request with that nonce, and return its object.
+
+        Raises:
+            Failure: as for `request`.
+        """
+        return self._reply(nonce, self._end(deadline_s), limit)
+
+    def within(self, seconds: float | None) -> None:
+        """Let all requests from now on end within so many seconds together; None for no limit."""
+        self._phase_end = None if seconds is None else time.monotonic() + seconds
+
+    def _end(self, deadline_s: float) -> float:
+        """When a request that may take so long must have ended."""
         end = time.monotonic() + deadline_s
-        self._send(json.dumps({"op": op, "nonce": nonce, **fields}).encode() + b"\n", end)
-        return self._reply(nonce, end, limit)
+        return end if self._phase_end is None else min(end, self._phase_end)
 
     def attach(self, descriptors: list[int], deadline_s: float, **fields: Any) -> None:
         """Hand the worker the descriptors of its blocks."""
         nonce = secrets.token_hex(8)
-        end = time.monotonic() + deadline_s
+        end = self._end(deadline_s)
         self._send(json.dumps({"op": "attach", "nonce": nonce, **fields}).encode() + b"\n", end)
         self._expect(b"f", end)
         try:
@@ -87,14 +127,14 @@ class Channel:
 
     def prepare(self, index: int, salt: int, deadline_s: float) -> None:
         """Have the inputs refilled for a timed call."""
-        end = time.monotonic() + deadline_s
+        end = self._end(deadline_s)
         self._send(b"p" + struct.pack("<BQ", index, salt), end)
         self._expect(b"r", end)
 
     def timed(self, command: bytes, deadline_s: float) -> int:
-        """Send `g` (call) or `n` (no call) and return the nanoseconds until it is done."""
+        """Send `g`, `c` (call) or `n` (no call) and return the nanoseconds until it is done."""
         connection = self.connection
-        connection.settimeout(deadline_s)
+        connection.settimeout(max(0.001, self._end(deadline_s) - time.monotonic()))
         try:
             began = time.perf_counter_ns()
             connection.send(command)
@@ -134,7 +174,14 @@ class Channel:
         if left <= 0:
             raise Hung
         try:
-            self.connection.settimeout(left)
+            if self._process is not None:
+                poll = select.poll()
+                poll.register(self.connection, select.POLLIN)
+                poll.register(self._process, select.POLLIN)
+                ready = [descriptor for descriptor, _ in poll.poll(1000 * left)]
+                if ready == [self._process]:  # and nothing that it said before is left to read
+                    raise Gone
+            self.connection.settimeout(max(0.001, end - time.monotonic()))
             return self.connection.recv(size)
         except TimeoutError:
             raise Hung from None

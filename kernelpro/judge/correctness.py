@@ -27,6 +27,7 @@ class Findings:
         reasons: why it is rejected, machine-readable; empty while it is right.
         message: the same in words, with the largest mismatch.
         flags: reasons that make it right but not a headline.
+        words: the same in words.
         checks: the worst comparison for each input set and output.
         calls: how many calls' outputs were compared.
     """
@@ -34,6 +35,7 @@ class Findings:
     reasons: list[str] = field(default_factory=list)
     message: str = ""
     flags: list[str] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
     checks: dict[tuple[str, int], Check] = field(default_factory=dict)
     calls: int = 0
 
@@ -48,12 +50,39 @@ class Findings:
         if reason not in self.reasons:
             self.reasons.append(reason)
 
+    def flag(self, reason: str, words: str) -> None:
+        """Note what makes it right but not a headline."""
+        if reason not in self.flags:
+            self.flags.append(reason)
+            self.words.append(words)
+
     def note(self, check: Check) -> None:
         """Keep the worst check of its kind."""
         key = (check.inputs, check.output)
         old = self.checks.get(key)
         if old is None or not check.ok or check.rms_error > old.rms_error:
             self.checks[key] = check
+
+
+def note_memory(reply: Mapping[str, Any], bank: Bank, findings: Findings) -> None:
+    """Flag outputs that have no memory of their own where the reference's do.
+
+    An output may have any strides, but each of its elements must have its own place, and the
+    caller's input must stay the caller's; an earlier result that a later call changes shows
+    elsewhere.
+    """
+    wanted = bank.expected(True)[0]
+    for n, (about, expected) in enumerate(zip(reply["tensors"], wanted, strict=True)):
+        strides, shares = about.get("stride"), about.get("inputs")
+        if (
+            isinstance(strides, list)
+            and len(strides) == len(expected.shape)
+            and any(st == 0 and size > 1 for st, size in zip(strides, expected.shape, strict=True))
+            and not bank.expands[n]
+        ):
+            findings.flag("expanded_output", f"output {n} repeats elements instead of holding them")
+        if isinstance(shares, list) and not set(map(str, shares)) <= set(map(str, bank.shares[n])):
+            findings.flag("aliases_input", f"output {n} lies in the memory of an input")
 
 
 def form_error(reply: Mapping[str, Any], bank: Bank, device: str) -> tuple[str, str] | None:
@@ -80,6 +109,11 @@ def form_error(reply: Mapping[str, Any], bank: Bank, device: str) -> tuple[str, 
             return "shape", (
                 f"output {n} must have shape {list(expected.shape)}, "
                 f"but has {str(about.get('shape'))[:80]}"
+            )
+        if about.get("layout", "torch.strided") != "torch.strided":
+            return "layout", (
+                f"output {n} must be an ordinary strided tensor, but is "
+                f"{str(about.get('layout'))[:30]}"
             )
         if about.get("device") != device:
             return "device", (
@@ -163,6 +197,7 @@ def judge_calls(
         ):
             findings.reject("mutated_input", f"forward changed its input {str(mutated)[:40]}")
             return findings
+        note_memory(reply, bank, findings)
         outputs = read_outputs(worker.out, expected[index])
         _compare_unless_known(
             outputs,
@@ -221,5 +256,4 @@ def _check_earlier(
         )
         if again.ok:
             return
-    if "reused_output_buffer" not in findings.flags:
-        findings.flags.append("reused_output_buffer")
+    findings.flag("reused_output_buffer", "a later call overwrites the result of an earlier one")

@@ -7,6 +7,7 @@ starts with (ones and zeros) cannot be taken for constants. Knows nothing of can
 """
 
 import copy
+import hashlib
 import os
 import random
 import secrets
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 
 from kernelpro.errors import JudgeError, ProblemError
-from kernelpro.judge import raw
+from kernelpro.judge import raw, switches
 from kernelpro.judge.numerics import Expected, compare, expect
 from kernelpro.problems.module import ProblemModule, instantiate
 from kernelpro.records import Problem
@@ -28,7 +29,6 @@ KEPT_ENDS = 64  # elements of head and tail that a near-duplicate shares
 MANY_ZEROS = 0.01  # above this share, zeros are structure (triangles, masks) and are kept
 FEW_VALUES = 16  # a tensor of so few distinct values is a mask or a label, not data
 CRUDE = 0.1  # of the output's rms: a half-precision reference does not err by more
-DEGENERATE = 1e-6  # of the output's rms: outputs that differ less do not depend on the input
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +60,15 @@ def _has_few_values(tensor: torch.Tensor) -> bool:
         return False
     distinct: torch.Tensor = head.unique()  # type: ignore[no-untyped-call]  # torch's own gap
     return distinct.numel() <= FEW_VALUES
+
+
+def _is_ordered(tensor: torch.Tensor) -> bool:
+    """Tell whether a line of whole numbers is sorted or a permutation, such as offsets."""
+    if tensor.dim() != 1 or tensor.is_floating_point() or tensor.numel() < 2:
+        return False
+    wide = tensor.to(torch.int64)
+    distinct: torch.Tensor = wide.unique()  # type: ignore[no-untyped-call]  # torch's own gap
+    return bool((wide[1:] >= wide[:-1]).all()) or distinct.numel() == wide.numel()
 
 
 def near_duplicate(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -116,37 +125,56 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.complex128) if tensor.is_complex() else tensor
 
 
-def _yardstick(native: torch.Tensor, wide: torch.Tensor) -> Expected:
+def yardstick(native: torch.Tensor, wide: torch.Tensor, policy: str) -> Expected:
     """Prepare a comparison; a float64 result that is another answer altogether is left out.
 
     Rounding or comparing inside a module can make float64 another function; limits that follow
     such an error would accept anything.
     """
-    expected = expect(native, wide)
+    expected = expect(native, wide, policy)
     crude = CRUDE if native.dtype in (torch.float16, torch.bfloat16) else CRUDE / 10
     if not expected.exact and expected.rms_ref > crude * expected.scale:
-        return expect(native, native)
+        return expect(native, native, policy)
     return expected
+
+
+def _share_memory(one: torch.Tensor, two: torch.Tensor) -> bool:
+    if one.device != two.device or not one.numel() or not two.numel():
+        return False
+    return one.untyped_storage().data_ptr() == two.untyped_storage().data_ptr()
 
 
 class Reference:
     """The problem's module with one choice of parameters, in its own type and in float64."""
 
-    def __init__(self, model: torch.nn.Module, device: torch.device) -> None:
+    def __init__(
+        self, model: torch.nn.Module, device: torch.device, policy: str = "strict"
+    ) -> None:
         self.device = device
+        self.policy = policy
         self.native = model.to(device)
         self.double: torch.nn.Module | None = copy.deepcopy(self.native).double()
         self.mutates: frozenset[int] = frozenset()
         self.outline: Any = None
+        self.shares: tuple[frozenset[int], ...] = ()
+        self.expands: tuple[bool, ...] = ()
 
     def run(self, value: Sequence[Any]) -> list[torch.Tensor]:
         """Return the output tensors in their own types; notes which inputs were changed."""
         arguments = raw.map_tensors(list(value), lambda t: t.to(self.device, copy=True))
         tensors = raw.tensors_in(arguments)
         versions = [t._version for t in tensors]
-        with torch.no_grad():
+        with torch.no_grad(), switches.strict():
             result = self.native(*arguments)
         self.outline = raw.outline(result)
+        self.shares = tuple(
+            frozenset(n for n, t in enumerate(tensors) if _share_memory(t, output))
+            for output in raw.tensors_in(result)
+        )
+        self.expands = tuple(
+            any(step == 0 and size > 1 for step, size in zip(t.stride(), t.shape, strict=True))
+            for t in raw.tensors_in(result)
+        )
         self.mutates |= {
             n
             for n, (tensor, version) in enumerate(zip(tensors, versions, strict=True))
@@ -156,9 +184,12 @@ class Reference:
 
     def expected(self, value: Sequence[Any]) -> list[Expected]:
         """Return what each output must be on these arguments."""
-        native = self.run(value)
+        return self.expected_for(value, self.run(value))
+
+    def expected_for(self, value: Sequence[Any], native: list[torch.Tensor]) -> list[Expected]:
+        """Return the same where the outputs in their own types are there already."""
         wide = self._wide_outputs(value, native)
-        return [_yardstick(a, b) for a, b in zip(native, wide, strict=True)]
+        return [yardstick(a, b, self.policy) for a, b in zip(native, wide, strict=True)]
 
     def _wide_outputs(self, value: Sequence[Any], native: list[torch.Tensor]) -> list[torch.Tensor]:
         """Return the outputs in float64, or the native ones where that cannot be had."""
@@ -196,8 +227,10 @@ class Bank:
         parameters: `[dtype, shape]` of each of the reference's parameters.
         places: where the perturbed parameters are in the block.
         swappable: positions of the input tensors in which timed calls swap elements.
+        spliceable: positions of those that take part of their rows from another set.
         notes: machine-readable remarks, such as `zero_mean_skipped`.
-        output_bytes: size of the block that one call's outputs need.
+        output_bytes: bytes of one call's outputs.
+        block_bytes: size of the block that one call's outputs, or all gradients, need.
     """
 
     def __init__(self, problem: Problem, device: str) -> None:
@@ -211,7 +244,7 @@ class Bank:
         self._generator = torch.Generator(device).manual_seed(secrets.randbelow(2**63))
         self.notes: tuple[str, ...] = ()
         self.descriptor = -1
-        self.output_bytes = 0
+        self.output_bytes = self.block_bytes = 0
         self._references: dict[bool, Reference] = {}
         self._expected: dict[bool, list[list[Expected]]] = {}
         try:
@@ -237,35 +270,61 @@ class Bank:
     def expected(self, perturbed: bool) -> list[list[Expected]]:
         """Return what the outputs must be, for each set and output."""
         if perturbed not in self._expected:
-            reference = self._reference(perturbed)
+            reference = self.reference(perturbed)
             self._expected[perturbed] = [reference.expected(s.value) for s in self.sets]
         return self._expected[perturbed]
 
     def expected_after_swaps(self, index: int, salt: int, perturbed: bool) -> list[Expected]:
-        """Return what the outputs must be for a timed call, whose inputs had elements swapped."""
+        """Return what the outputs must be for a timed call: rows of two sets, elements swapped."""
         value = raw.map_tensors(
             self.sets[index].value, lambda t: t.clone(memory_format=torch.preserve_format)
         )
         tensors = raw.tensors_in(value)
         places = raw.swap_places(salt, [tensors[k].numel() for k in self.swappable])
+        distance, cut = raw.splice_place(salt, len(self.sets))
+        donors = raw.tensors_in(self.sets[(index + distance) % len(self.sets)].value)
+        for k in self.spliceable:
+            raw.splice(tensors[k], donors[k], cut)
         for k, pairs in zip(self.swappable, places, strict=True):
             raw.swap(tensors[k], pairs)
-        return self._reference(perturbed).expected(value)
+        return self.reference(perturbed).expected(value)
 
     @property
     def outline(self) -> Any:
         """Containers and arity of the reference's result."""
-        return self._reference(True).outline
+        return self.reference(True).outline
+
+    @property
+    def shares(self) -> tuple[frozenset[int], ...]:
+        """For each output, positions of the input tensors whose memory the reference's has."""
+        return self.reference(True).shares
+
+    @property
+    def expands(self) -> tuple[bool, ...]:
+        """For each output, whether the reference's repeats elements (an expanded view)."""
+        return self.reference(True).expands
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of one call's inputs, the parameters and the outputs."""
+        tensors = [*raw.tensors_in(self.sets[0].value), *self.reference(True).native.parameters()]
+        return self.output_bytes + sum(t.numel() * t.element_size() for t in tensors)
+
+    @property
+    def seeds_digest(self) -> str:
+        """A hash of the secret seeds, which shows that they were fixed and gives none away."""
+        text = f"{self.seed} {self._noise} {self._generator.initial_seed()} {self._shipped_seeds}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def mutates(self) -> frozenset[int]:
         """Positions of the input tensors that the reference itself changes."""
-        return self._reference(True).mutates
+        return self.reference(True).mutates
 
     def _make(self, device: torch.device) -> None:
         self._device = device
         values = self._values()
-        reference = self._reference(True)
+        reference = self.reference(True)
         first = self._first_answer(reference, values[0][1])
         if not self._answers_finite_like(reference, values[-1][1], first):
             values.pop()
@@ -278,11 +337,14 @@ class Bank:
             raise JudgeError(
                 f"problem {self.problem.name}: {error}; use tensors, numbers and strings"
             ) from None
-        shapes = {tuple((t.shape, t.dtype) for t in raw.tensors_in(v)) for _, v in values}
+        shapes = {
+            tuple((t.shape, t.dtype, raw.dense(t).stride()) for t in raw.tensors_in(v))
+            for _, v in values
+        }
         if len(shapes) > 1:
             raise JudgeError(
                 f"problem {self.problem.name}: get_inputs must give the same shapes and types "
-                "each time it is called, but gave different ones"
+                "each time it is called, in the same layout, but gave different ones"
             )
         parameters = list(reference.native.parameters())
         self.parameters = [[raw.dtype_name(p.dtype), list(p.shape)] for p in parameters]
@@ -294,14 +356,22 @@ class Bank:
             for (name, _), tree in zip(values, trees, strict=True)
         )
         self.swappable = self._swappable(raw.tensors_in(self.sets[0].value))
+        self.spliceable = self._spliceable()
         answers = self.expected(True)
         self.output_bytes = sum(
             raw.aligned(e.values.numel() * _element_bytes(e)) for e in answers[0]
         )
-        self._audit(answers)
+        differentiable = [
+            t for t in (*raw.tensors_in(self.sets[0].value), *parameters) if t.is_floating_point()
+        ]
+        self.block_bytes = max(
+            self.output_bytes,
+            sum(raw.aligned(t.numel() * t.element_size()) for t in differentiable),
+        )
 
     def _values(self) -> list[tuple[str, list[Any]]]:
-        shipped = [list(self._module.inputs(secrets.randbelow(2**31))) for _ in range(2)]
+        self._shipped_seeds = [secrets.randbelow(2**31) for _ in range(2)]
+        shipped = [list(self._module.inputs(seed)) for seed in self._shipped_seeds]
         generator = self._generator
         near = raw.map_tensors(shipped[1], lambda t: near_duplicate(t, generator))
         signed = raw.map_tensors(shipped[0], lambda t: zero_mean(t, generator))
@@ -312,12 +382,13 @@ class Bank:
             ("zero-mean", signed),
         ]
 
-    def _reference(self, perturbed: bool) -> Reference:
+    def reference(self, perturbed: bool) -> Reference:
+        """Return the reference, with the parameters as constructed or perturbed."""
         if perturbed not in self._references:
             model = self._module.model(self.seed)
             if perturbed:
                 perturb(model, self._noise)
-            self._references[perturbed] = Reference(model, self._device)
+            self._references[perturbed] = Reference(model, self._device, self.problem.precision)
             if not perturbed:
                 self._references[perturbed].mutates = self.mutates
         return self._references[perturbed]
@@ -380,19 +451,19 @@ class Bank:
             and float((tensors[n] == 0).float().mean()) <= MANY_ZEROS
         ]
 
-    def _audit(self, answers: list[list[Expected]]) -> None:
-        """Note a problem whose answer hardly depends on its input."""
-        if all(
-            not e.exact
-            and all(
-                float((torch.nan_to_num(other[n].values - e.values)).abs().max())
-                <= DEGENERATE * e.scale
-                for other in answers[1:]
-                if e.values.numel()
-            )
-            for n, e in enumerate(answers[0])
-        ):
-            self.notes += ("degenerate_problem",)
+    def _spliceable(self) -> list[int]:
+        """Tensors whose rows can be mixed with another set's: the same rows of all of them.
+
+        Left out are those whose rows belong together: symmetric ones, sorted ones and permutations.
+        """
+        together = [raw.tensors_in(s.value) for s in self.sets]
+        return [
+            n
+            for n, tensors in enumerate(zip(*together, strict=True))
+            if tensors[0].dim()
+            and (tensors[0].shape[0] > 1 or n in self.swappable)
+            and not any(_is_symmetric(t) or _is_ordered(t) for t in tensors)
+        ]
 
 
 def _element_bytes(expected: Expected) -> int:

@@ -12,11 +12,15 @@ from types import TracebackType
 
 import torch
 
-from kernelpro.judge import timing
+from kernelpro.judge import conduct, own_kernels, shapes, timing
+from kernelpro.judge.audit import REFUSING, Audit, audited
 from kernelpro.judge.channel import Failure
 from kernelpro.judge.correctness import Findings, compare_outputs, judge_calls
+from kernelpro.judge.evidence import evidence
+from kernelpro.judge.gradients import judge_gradients
+from kernelpro.judge.inputs import Bank
 from kernelpro.judge.measure import Measurement
-from kernelpro.judge.outcomes import describe, shorten
+from kernelpro.judge.outcomes import failed, may_have_hurt_device, shorten
 from kernelpro.judge.session import Session
 from kernelpro.judge.settings import JudgeSettings
 from kernelpro.judge.trial import Trial
@@ -26,7 +30,6 @@ from kernelpro.targets import Target
 
 __all__ = ["Judge", "JudgeSettings", "Session"]
 
-ISOLATION = "process: own session, allow-listed environment, deadlines, killed with descendants"
 # A time below this share of the speed of light is not believed. A processor's memory bandwidth was
 # seen to vary twofold within an hour on a shared machine; a card has its memory to itself.
 SOL_MARGIN = {"cpu": 0.5, "cuda": 0.9}
@@ -58,6 +61,8 @@ class Judge:
         self.threads = self.settings.threads or torch.get_num_threads()
         self._zygote: Zygote | None = None
         self._trial: Trial | None = None
+        self._audit: Audit | None = None
+        self._others: list[tuple[str, Bank]] | None = None
 
     def __enter__(self) -> "Judge":
         return self
@@ -73,6 +78,9 @@ class Judge:
     def close(self) -> None:
         """End every process that the judge started and remove its scratch folder."""
         try:
+            for _, bank in self._others or ():
+                bank.close()
+            self._others = None
             if self._trial is not None:
                 self._trial.close()
                 self._trial = None
@@ -80,6 +88,17 @@ class Judge:
             if self._zygote is not None:
                 self._zygote.close()
                 self._zygote = None
+
+    @property
+    def audit(self) -> Audit:
+        """The problem's audit, made once and kept in the cache folder.
+
+        Raises:
+            JudgeError: the reference cannot run.
+        """
+        if self._audit is None:
+            self._audit = audited(self.problem, self.target.device)
+        return self._audit
 
     @property
     def zygote(self) -> Zygote:
@@ -97,6 +116,8 @@ class Judge:
         phases: dict[str, float] = {}
         with _phase(phases, "start"):
             self.zygote.start()
+        with _phase(phases, "audit"):
+            audit = self.audit
         with _phase(phases, "judge"):
             trial = self._default_trial()
             trial.baseline()
@@ -104,8 +125,19 @@ class Judge:
             timing = trial.time_baseline()
         return Evaluation(
             outcome=Outcome.ACCEPTED,
-            message="the reference itself",
-            verdict=Verdict(decision="accept", reasons=trial.bank.notes, isolation=ISOLATION),
+            message="the reference itself" + (f"; {_refusal(audit)}" if audit.refused else ""),
+            verdict=Verdict(
+                decision="flag" if audit.refused else "accept",
+                reasons=(*audit.reasons, *trial.bank.notes),
+                isolation=self.zygote.isolation,
+                evidence=evidence(trial.bank, self.zygote.isolation, timing)
+                | {f"audit: {f.code}": f.sentence for f in audit.findings}
+                | {
+                    "audit took": "no time: it was cached"
+                    if audit.cached
+                    else f"{audit.seconds:.1f} s"
+                },
+            ),
             timing=timing,
             phases_s=phases,
         )
@@ -117,6 +149,14 @@ class Judge:
             JudgeError: the reference cannot run, or no worker starts.
         """
         return self._session(self._default_trial().baseline())
+
+    def renew_baseline(self) -> None:
+        """Replace the baseline's process by a fresh one.
+
+        Raises:
+            JudgeError: the reference cannot run, or no worker starts.
+        """
+        self._default_trial().restart_baseline()
 
     @contextmanager
     def judging(
@@ -149,6 +189,7 @@ class Judge:
             max_judging_s=given.max_judging_s * factor * factor,
             challenged_calls=given.challenged_calls * factor,
             precision=given.precision / 2,
+            other_shapes=True,
         )
         parts: list[Measurement] = []
         evaluation: Evaluation | None = None
@@ -194,10 +235,12 @@ class Judge:
             )
             return
         trial.baseline()
+        self.audit  # noqa: B018  # made now, while no candidate runs
         phases: dict[str, float] = {}
         with _phase(phases, "start"):
             worker = trial.start()
         try:
+            worker.offer(build)
             evaluation = replace(self._evaluate(trial, worker, candidate, phases), build=build)
             evaluation = replace(evaluation, phases_s=dict(phases))
             good = evaluation.outcome in (Outcome.ACCEPTED, Outcome.FLAGGED)
@@ -217,14 +260,17 @@ class Judge:
             step = "a call"
             with _phase(phases, "judge"):
                 findings = judge_calls(worker, bank, perturbed, trial.settings)
+                if findings.ok and trial.settings.backward:
+                    judge_gradients(worker, bank, perturbed, trial.settings, findings)
+                if findings.ok:
+                    conduct.check_state(worker, findings, trial.settings.call_deadline_s)
             if not findings.ok:
-                return _wrong(findings)
+                return self._wrong(trial, findings)
             step = "a timed call"
             with _phase(phases, "time"):
                 measured = trial.measured = trial.time(worker)
         except Failure as failure:
-            outcome, message = describe(failure, worker, step)
-            return Evaluation(outcome=outcome, message=message)
+            return self._failed(trial, failure, worker, step)
         with _phase(phases, "judge"):
             for challenge in measured.challenges:
                 if challenge.problem is not None:
@@ -242,29 +288,89 @@ class Judge:
             )
         if measured.inconsistency:
             findings.reject("timing_inconsistent", measured.inconsistency)
+        share = None
+        if findings.ok:
+            try:
+                with _phase(phases, "judge"):
+                    share = self._check_conduct(worker, trial, findings)
+            except Failure as failure:
+                return self._failed(trial, failure, worker, "its last answers")
         if not findings.ok:
-            return _wrong(findings)
-        return self._accepted(trial, findings, measured.timing, perturbed)
+            return self._wrong(trial, findings)
+        return self._accepted(trial, findings, measured.timing, perturbed, share)
+
+    def _failed(
+        self, trial: Trial, failure: Failure, worker: WorkerProcess, step: str
+    ) -> Evaluation:
+        evaluation = failed(failure, worker, step, self.zygote.isolation)
+        if self.target.device != "cpu" and may_have_hurt_device(failure):
+            worker.end()
+            trial.prove_device()
+        return evaluation
+
+    def _wrong(self, trial: Trial, findings: Findings) -> Evaluation:
+        return Evaluation(
+            outcome=Outcome.WRONG_RESULT,
+            message=findings.message,
+            verdict=Verdict(
+                decision="reject",
+                reasons=tuple(findings.reasons),
+                checks=tuple(findings.checks.values()),
+                calls_compared=findings.calls,
+                isolation=self.zygote.isolation,
+                evidence=evidence(trial.bank, self.zygote.isolation, None),
+            ),
+        )
+
+    def _check_conduct(
+        self, worker: WorkerProcess, trial: Trial, findings: Findings
+    ) -> float | None:
+        """Judge what the candidate did besides computing; the libraries' share if asked for."""
+        deadline_s = self.settings.call_deadline_s
+        conduct.check_state(worker, findings, deadline_s)
+        conduct.check_traces(worker, findings)
+        conduct.check_memory(worker, findings, trial.bank.held_bytes)
+        policy, share = self.settings.require_custom_kernel, None
+        if policy != "off" and findings.ok:
+            reply = worker.channel.request(
+                "collect", deadline_s, function=own_kernels.FUNCTION, arguments={}
+            )
+            value = reply.get("value")
+            share = own_kernels.decide(value if isinstance(value, dict) else {}, policy, findings)
+        if trial.settings.other_shapes and findings.ok:
+            precision = self.problem.precision
+            shapes.check_shapes(worker, self._other_shapes(), precision, trial.settings, findings)
+        return share
+
+    def _other_shapes(self) -> list[tuple[str, Bank]]:
+        if self._others is None:
+            self._others = shapes.banks(self.problem, self.target.device)
+        return self._others
 
     def _accepted(
-        self, trial: Trial, findings: Findings, timing: Timing, perturbed: bool
+        self,
+        trial: Trial,
+        findings: Findings,
+        timing: Timing,
+        perturbed: bool,
+        library_share: float | None,
     ) -> Evaluation:
-        flags, words = list(findings.flags), []
-        if "degenerate_problem" in trial.bank.notes:
-            flags.append("degenerate_problem")
+        flags, words = list(findings.flags), list(findings.words)
+        if self.audit.refused:
+            flags += ["degenerate_problem", *self.audit.reasons]
+            words.append(_refusal(self.audit))
         if timing.median_us < SOL_MARGIN[self.target.device] * self.sol_us:
             flags.append("faster_than_sol")
             words.append(
                 f"{timing.median_us:.1f} us is faster than the machine allows "
                 f"({self.sol_us:.1f} us)"
             )
-        if "reused_output_buffer" in flags:
-            words.append("each call overwrites the result of the one before")
-        if "degenerate_problem" in flags:
-            words.append("the problem's answer does not depend on its input")
         notes = [n for n in trial.bank.notes if n not in flags]
         if not perturbed:
             notes.append("params_unverified")
+        found = evidence(trial.bank, self.zygote.isolation, timing)
+        if library_share is not None:
+            found["time in the libraries' kernels"] = f"{library_share:.0%}"
         return Evaluation(
             outcome=Outcome.FLAGGED if flags else Outcome.ACCEPTED,
             message="; ".join(words) or f"right in {findings.calls} calls",
@@ -273,24 +379,16 @@ class Judge:
                 reasons=(*flags, *notes),
                 checks=tuple(findings.checks.values()),
                 calls_compared=findings.calls,
-                isolation=ISOLATION,
+                isolation=self.zygote.isolation,
+                evidence=found,
             ),
             timing=timing,
         )
 
 
-def _wrong(findings: Findings) -> Evaluation:
-    return Evaluation(
-        outcome=Outcome.WRONG_RESULT,
-        message=findings.message,
-        verdict=Verdict(
-            decision="reject",
-            reasons=tuple(findings.reasons),
-            checks=tuple(findings.checks.values()),
-            calls_compared=findings.calls,
-            isolation=ISOLATION,
-        ),
-    )
+def _refusal(audit: Audit) -> str:
+    refusing = [f.sentence for f in audit.findings if f.weight == REFUSING]
+    return f"the problem is refused for headline numbers: {'; '.join(refusing)}"
 
 
 @contextmanager

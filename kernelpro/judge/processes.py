@@ -31,6 +31,32 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def thread_count(pid: int) -> int:
+    """Threads of a process; 0 when it has ended."""
+    try:
+        return sum(1 for _ in Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return 0
+
+
+def scheduling(pid: int) -> dict[int, tuple[int, int, frozenset[int]]]:
+    """How each thread of a process is scheduled: policy, niceness and processors.
+
+    Another process of the same user could change it to slow it down.
+    """
+    found = {}
+    with contextlib.suppress(OSError):
+        for folder in Path(f"/proc/{pid}/task").iterdir():
+            thread = int(folder.name)
+            with contextlib.suppress(OSError):
+                found[thread] = (
+                    os.sched_getscheduler(thread),
+                    os.getpriority(os.PRIO_PROCESS, thread),
+                    frozenset(os.sched_getaffinity(thread)),
+                )
+    return found
+
+
 def kill_tree(pid: int) -> None:
     """SIGKILL pid, its process group and all its descendants, those in new sessions included.
 
@@ -43,6 +69,19 @@ def kill_tree(pid: int) -> None:
     for each in (pid, *doomed, *descendants(pid)):
         with contextlib.suppress(OSError):
             os.kill(each, signal.SIGKILL)
+
+
+def end_marked(marker: str) -> None:
+    """SIGKILL every process of this user that was started with marker in its environment.
+
+    The last resort when the process that would know them has ended.
+    """
+    wanted = marker.encode()
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and int(folder.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(folder.name), signal.SIGKILL)
 
 
 def die_with_parent(parent: int) -> None:

@@ -23,6 +23,7 @@ DTYPES: dict[str, torch.dtype] = {
 }
 
 _MASK = (1 << 64) - 1
+_SPLICE_SALT = 0x5851F42D4C957F2D  # any other number than 0 keeps the two streams apart
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -221,12 +222,8 @@ def outline(value: Any) -> Any:
     return type(value).__name__
 
 
-def swap_places(salt: int, sizes: Iterable[int], swaps: int = 4) -> list[list[tuple[int, int]]]:
-    """Derive from salt, for each tensor of so many elements, which pairs of elements to swap.
-
-    Judge and worker compute the same; the numbers come from the splitmix64 generator.
-    """
-    state = salt & _MASK
+def _numbers(state: int) -> Callable[[], int]:
+    """Return a function that draws 64-bit numbers by the splitmix64 generator."""
 
     def draw() -> int:
         nonlocal state
@@ -236,6 +233,36 @@ def swap_places(salt: int, sizes: Iterable[int], swaps: int = 4) -> list[list[tu
         z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
         return z ^ (z >> 31)
 
+    return draw
+
+
+def splice_place(salt: int, sets: int) -> tuple[int, float]:
+    """Derive from salt how many sets further the rows after a cut come from, and where it is.
+
+    Returns:
+        A distance of 1 to sets - 1 (0 with one set), and the cut as a share of the rows, 1/4..3/4.
+    """
+    draw = _numbers((salt ^ _SPLICE_SALT) & _MASK)
+    distance = 1 + draw() % (sets - 1) if sets > 1 else 0
+    return distance, 0.25 + 0.5 * (draw() % 4096) / 4096
+
+
+def splice(target: torch.Tensor, donor: torch.Tensor, cut: float) -> None:
+    """Overwrite the rows (dimension 0) after a cut with the donor's, or elements of a sole row."""
+    if target.dim() and target.shape[0] > 1:
+        first = min(max(1, int(cut * target.shape[0])), target.shape[0] - 1)
+        target[first:].copy_(donor[first:])
+    elif target.numel() > 1 and target.stride() == donor.stride():
+        first = int(cut * target.numel())
+        flat(target)[first:].copy_(flat(donor)[first:])
+
+
+def swap_places(salt: int, sizes: Iterable[int], swaps: int = 4) -> list[list[tuple[int, int]]]:
+    """Derive from salt, for each tensor of so many elements, which pairs of elements to swap.
+
+    Judge and worker compute the same; the numbers come from the splitmix64 generator.
+    """
+    draw = _numbers(salt & _MASK)
     places: list[list[tuple[int, int]]] = []
     for size in sizes:
         if size < 2:

@@ -30,6 +30,7 @@ class Session:
         Raises:
             JudgeError: the function raised, or the process failed.
         """
+        self._worker.zygote.settle()
         try:
             reply = self._worker.channel.request(
                 "collect",

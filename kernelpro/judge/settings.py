@@ -13,6 +13,8 @@ class JudgeSettings:
         first_call_deadline_s: for the first call, which may compile or tune.
         call_deadline_s: for each later call, timed or not.
         collect_deadline_s: for one collector's run in the candidate's process.
+        calls_deadline_s: for all compared calls of a candidate together.
+        timing_deadline_s: for all its timed calls together.
         threads: CPU threads of both sides; 0 takes torch's own number.
         calls_per_set: compared calls on each input set; fewer when outputs are large.
         compare_bytes: the output bytes up to which calls_per_set is kept.
@@ -30,6 +32,16 @@ class JudgeSettings:
         confirm_workers: pairs of fresh processes in which the winner is judged and timed again.
         output_bytes: printed output above which a candidate is rejected.
         file_bytes: largest file that a candidate's process may write.
+        memory_bytes: memory that its processes may hold together; 0 is most of what is free.
+        scratch_bytes: disk that they may fill together.
+        max_processes: processes that it may start, compilers included.
+        max_threads: threads of all of them.
+        isolation: `process`, `basic` (Landlock, seccomp and limits as far as the kernel has them)
+            or `strict` (bubblewrap besides).
+        spare_workers: processes that are kept ready for candidates to come.
+        backward: whether gradients of inputs and parameters are judged too.
+        other_shapes: whether a candidate is also called at sizes that it was not asked for; a
+            winner's confirmation and `kernelpro check` always do.
         require_custom_kernel: what becomes of a candidate whose time is spent in the libraries'
             kernels: `off` (its share is noted), `flag` or `reject`.
     """
@@ -39,6 +51,8 @@ class JudgeSettings:
     first_call_deadline_s: float = 60.0
     call_deadline_s: float = 60.0
     collect_deadline_s: float = 180.0
+    calls_deadline_s: float = 300.0
+    timing_deadline_s: float = 300.0
     threads: int = 0
     calls_per_set: int = 6
     compare_bytes: int = 256 << 20
@@ -56,4 +70,12 @@ class JudgeSettings:
     confirm_workers: int = 3
     output_bytes: int = 8 << 20
     file_bytes: int = 1 << 30
+    memory_bytes: int = 0
+    scratch_bytes: int = 4 << 30
+    max_processes: int = 256
+    max_threads: int = 4096
+    isolation: str = "basic"
+    spare_workers: int = 1
     require_custom_kernel: str = "off"
+    backward: bool = False
+    other_shapes: bool = False

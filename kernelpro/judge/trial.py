@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernelpro.errors import JudgeError
+from kernelpro.judge import processes
 from kernelpro.judge.channel import Failure
 from kernelpro.judge.correctness import judge_calls
 from kernelpro.judge.device_lock import DeviceLock, device_name
@@ -13,6 +14,8 @@ from kernelpro.judge.outcomes import describe
 from kernelpro.judge.settings import JudgeSettings
 from kernelpro.judge.workers import WorkerProcess, Zygote
 from kernelpro.records import Candidate, Problem, Timing
+
+PROBE_DEADLINE_S = 30.0  # a context takes 0.3 s on a healthy card
 
 
 class Trial:
@@ -28,6 +31,7 @@ class Trial:
         )
         self.measured: Measurement | None = None
         self._base: WorkerProcess | None = None
+        self._scheduling: dict[int, tuple[int, int, frozenset[int]]] = {}
 
     def close(self) -> None:
         """End the baseline's worker and give the inputs' memory back."""
@@ -42,22 +46,50 @@ class Trial:
         Raises:
             JudgeError: no worker starts.
         """
-        worker = self.zygote.fork()
-        try:
-            worker.attach(
-                self.bank.descriptor,
-                self.bank.output_bytes,
-                self.zygote.target,
-                self.settings.start_deadline_s,
-            )
-        except Failure as failure:
-            _, words = describe(failure, worker, "its start")
-            worker.end()
-            raise JudgeError(f"a fresh worker process does not work: {words}") from None
-        except BaseException:
-            worker.end()
-            raise
-        return worker
+        words = ""
+        for _ in range(2):
+            worker = self.zygote.fork()
+            try:
+                worker.attach(
+                    self.bank.descriptor, self.bank.block_bytes, self.settings.start_deadline_s
+                )
+            except Failure as failure:
+                _, words = describe(failure, worker, "its start")
+                worker.end()
+                self.zygote.discard()  # one that was made ready may have died meanwhile
+            except BaseException:
+                worker.end()
+                raise
+            else:
+                return worker
+        raise JudgeError(
+            f"a fresh worker process does not work: {words}; if the device is well, choose "
+            "isolation = 'process' in [judge] of kernelpro.toml to see whether it needs what the "
+            "confinement refuses"
+        )
+
+    def prove_device(self) -> None:
+        """After a fault, see in a fresh process that the device still computes; never reset it.
+
+        Raises:
+            JudgeError: two fresh processes cannot use it.
+        """
+        self.zygote.discard()
+        words = ""
+        for _ in range(2):
+            worker = self.zygote.fork()
+            try:
+                worker.ready(PROBE_DEADLINE_S)
+            except Failure as failure:
+                _, words = describe(failure, worker, "a test of the device")
+                worker.end()
+                continue
+            self.zygote.keep(worker)
+            return
+        raise JudgeError(
+            f"the device {self.zygote.target.device} does not work any more since a candidate "
+            f"failed on it: {words}; look at it with nvidia-smi (kernelpro never resets a device)"
+        )
 
     def baseline(self) -> WorkerProcess:
         """Return the baseline's worker, started and compared with the reference if need be.
@@ -80,6 +112,7 @@ class Trial:
                     "source": problem.source,
                     "target": problem.target,
                     "sizes": dict(problem.sizes),
+                    "precision": problem.precision,
                 },
             )
             few = replace(self.settings, calls_per_set=1)
@@ -97,6 +130,8 @@ class Trial:
                 f"problem {problem.name}: the reference disagrees with itself: {findings.message}"
             )
         self._base = worker
+        self._scheduling = processes.scheduling(worker.pid)
+        self.zygote.prepare()
         return worker
 
     def restart_baseline(self) -> WorkerProcess:
@@ -112,16 +147,21 @@ class Trial:
         Raises:
             Failure: its worker failed.
         """
-        path = worker.scratch / "candidate.py"
-        path.write_text(candidate.source, encoding="utf-8")
-        return self._load(
+        worker.watch()
+        worker.channel.within(self.settings.load_deadline_s)
+        same = self._load(
             worker,
             "load",
-            path=str(path),
+            path=str(worker.scratch / "candidate.py"),
+            source=candidate.source,
             seed=self.bank.seed,
             args=self.bank.args,
             kwargs=self.bank.kwargs,
+            precision=self.problem.precision,
         )
+        worker.channel.within(self.settings.calls_deadline_s)
+        self.zygote.prepare()
+        return same
 
     def _load(self, worker: WorkerProcess, op: str, **fields: Any) -> bool:
         reply = worker.channel.request(op, self.settings.load_deadline_s, **fields)
@@ -135,6 +175,7 @@ class Trial:
             self.settings.call_deadline_s,
             sets=[s.tree for s in self.bank.sets],
             swappable=self.bank.swappable,
+            spliceable=self.bank.spliceable,
         )
         return same
 
@@ -145,16 +186,35 @@ class Trial:
             Failure: the candidate's worker failed.
             JudgeError: the baseline's failed twice.
         """
+        self.zygote.settle()
+        worker.channel.within(self.settings.timing_deadline_s)
         try:
-            return self.stopwatch.compare(self.baseline(), worker)
+            measured = self.stopwatch.compare(self.baseline(), worker)
         except BaselineFailed:
             base = self.restart_baseline()
-        try:
-            return self.stopwatch.compare(base, worker)
-        except BaselineFailed as failed:
-            raise JudgeError(
-                f"the baseline's process failed twice while it was timed: {failed.__cause__!r}"
-            ) from failed
+            try:
+                measured = self.stopwatch.compare(base, worker)
+            except BaselineFailed as failed:
+                raise JudgeError(
+                    f"the baseline's process failed twice while it was timed: {failed.__cause__!r}"
+                ) from failed
+        worker.channel.within(None)
+        self._check_scheduling(measured)
+        return measured
+
+    def _check_scheduling(self, measured: Measurement) -> None:
+        """Hold it against a candidate when the baseline is scheduled otherwise than before it.
+
+        No filter can keep a process from moving others of its user to other processors, since
+        OpenMP moves threads by the same call.
+        """
+        assert self._base is not None
+        now = processes.scheduling(self._base.pid)
+        if any(now[thread] != self._scheduling[thread] for thread in now.keys() & self._scheduling):
+            measured.inconsistency = "the baseline's threads were moved or slowed down meanwhile"
+            self.restart_baseline()
+        else:
+            self._scheduling = now
 
     def time_baseline(self) -> Timing:
         """Time the baseline by itself; it is restarted once if it fails.
@@ -162,6 +222,7 @@ class Trial:
         Raises:
             JudgeError: it failed twice.
         """
+        self.zygote.settle()
         try:
             return self.stopwatch.alone(self.baseline())
         except BaselineFailed:

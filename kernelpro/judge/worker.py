@@ -6,6 +6,7 @@ around a timed call single bytes take their place, because they cost less:
 
     p + set (1 byte) + salt (8 bytes)   refill the inputs, swap a few elements    -> r
     g                                   call the module once                      -> d
+    c                                   the same, and keep the outputs' bytes     -> d
     n                                   the same without the call                 -> d
 
 An exception during these answers x; the `error` request then says which.
@@ -14,6 +15,7 @@ An exception during these answers x; the `error` request then says which.
 import importlib
 import importlib.util
 import json
+import linecache
 import mmap
 import os
 import socket
@@ -27,9 +29,13 @@ from typing import Any, NoReturn
 
 import torch
 
-from kernelpro.judge import raw
+from kernelpro.judge import raw, switches
+from kernelpro.judge.autograd import pull_back
+from kernelpro.judge.tampering import Snapshot
+from kernelpro.judge.watch import Watch
 
 ERROR_CHARACTERS = 4000
+WARM_ELEMENTS = 1 << 16  # enough for torch to use its threads
 SPIN_CYCLES_PER_US = 2000  # a GPU's clock is at most about 2 GHz
 _tensor = torch.Tensor
 _parameter = torch.nn.Parameter
@@ -40,6 +46,7 @@ _record: Callable[..., None] = torch.cuda.Event.record
 _elapsed_ms: Callable[..., float] = torch.cuda.Event.elapsed_time
 _synchronize: Callable[[], None] = torch.cuda.synchronize
 _spin: Callable[[int], None] = torch.cuda._sleep
+_snapshot = Snapshot()
 
 
 def _describe_error(error: BaseException) -> dict[str, Any]:
@@ -58,6 +65,26 @@ def _describe_error(error: BaseException) -> dict[str, Any]:
 _HERE = Path(__file__).parent
 
 
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    """Copy a plain tensor on the current stream; anything else stays what it is."""
+    return tensor.clone() if type(tensor) is _tensor else tensor
+
+
+def _keep_source(path: str, source: str) -> None:
+    """Put the source where Triton and tracebacks look for it: a file, or on a full disk memory."""
+    try:
+        Path(path).write_text(source, encoding="utf-8")
+    except OSError:
+        linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
+
+
+def _same_storage(one: torch.Tensor, two: torch.Tensor) -> bool:
+    """Tell whether two tensors share memory."""
+    if one.device.type != two.device.type or not one.numel() or not two.numel():
+        return False
+    return one.untyped_storage().data_ptr() == two.untyped_storage().data_ptr()
+
+
 class Worker:
     """State of one worker: the module, its staged inputs and its last result."""
 
@@ -71,24 +98,35 @@ class Worker:
         self.arguments: list[Any] = []
         self.live: list[torch.Tensor] = []
         self.swappable: list[int] = []
+        self.spliceable: list[int] = []
         self.result: Any = None
         self.earlier: Any = None
         self.error: BaseException | None = None
         self.flush: torch.Tensor | None = None
+        self.watch: Watch | None = None
+        self.kept: dict[str, Any] | None = None
 
     # --- requests in JSON -----------------------------------------------------------------
 
+    def warm(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Choose the device, start what torch starts at first use, and see that it computes."""
+        self.device = torch.device(request["device"])
+        if self.device.type == "cuda":
+            torch.cuda.init()  # type: ignore[no-untyped-call]  # torch's own gap
+        line = torch.arange(WARM_ELEMENTS, dtype=torch.float32, device=self.device)
+        if int((line * 2 == line + line).sum()) != WARM_ELEMENTS:
+            raise RuntimeError(f"the device {request['device']} computes wrong results")
+        return {}
+
     def attach(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Receive the descriptors of the input and the output block, and choose the device."""
+        """Receive the descriptors of the input and the output block."""
         self.channel.sendall(b"f")
         _, descriptors, _, _ = socket.recv_fds(self.channel, 1, 2)
         self.block = raw.private_map(descriptors[0])
         self.out = mmap.mmap(descriptors[1], os.fstat(descriptors[1]).st_size)
         for descriptor in descriptors:
             os.close(descriptor)
-        self.device = torch.device(request["device"])
         if self.device.type == "cuda":
-            torch.cuda.init()  # type: ignore[no-untyped-call]  # torch's own gap
             torch.backends.cuda.matmul.allow_tf32 = False
             torch.backends.cudnn.allow_tf32 = False
             self.flush = torch.empty(request["flush_bytes"], dtype=torch.uint8, device=self.device)
@@ -96,15 +134,24 @@ class Worker:
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Import the candidate and construct ModelNew as the reference is constructed."""
-        assert self.block is not None
-        block = self.block
+        switches.set_policy(request["precision"])
+        _snapshot.begin(switches.LEVELS[request["precision"]])
+        self.watch = Watch(str(Path(request["path"]).parent))
+        self.watch.start()
+        _keep_source(request["path"], request["source"])
         torch.manual_seed(request["seed"])
         spec = importlib.util.spec_from_file_location("candidate", request["path"])
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules["candidate"] = module
-        spec.loader.exec_module(module)
+        exec(compile(request["source"], request["path"], "exec"), module.__dict__)
+        return self.construct(request)
+
+    def construct(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Make the loaded candidate's ModelNew with the arguments in the block."""
+        assert self.block is not None
+        block, module = self.block, sys.modules["candidate"]
         positional = raw.untree(request["args"], lambda place: raw.take(block, place).clone())
         named = raw.untree(request["kwargs"], lambda place: raw.take(block, place).clone())
         torch.manual_seed(request["seed"])
@@ -117,6 +164,7 @@ class Worker:
         from kernelpro.problems.module import instantiate
         from kernelpro.records import Problem
 
+        switches.set_policy(request["problem"]["precision"])
         self.model = (
             instantiate(Problem(**request["problem"])).model(request["seed"]).to(self.device)
         )
@@ -164,24 +212,29 @@ class Worker:
 
         self.arguments = list(raw.untree(request["sets"][0], alive))
         self.swappable = request["swappable"]
+        self.spliceable = request["spliceable"]
         self._refill(0, None)
         return {}
 
     def call(self, request: dict[str, Any]) -> dict[str, Any]:
         """Call the module on an input set; the earlier result stays alive meanwhile."""
         self.earlier = self.result
-        self.result = None
+        self.result = self.kept = None
+        self._poison(self.earlier)
         self._refill(request["set"], None)
-        self._run()
+        self._run(dump=True)
+        assert self.kept is not None
         mutated = [
             n
             for n, (now, then) in enumerate(zip(self.live, self.sets[request["set"]], strict=True))
             if not _same_bytes(now, then)
         ]
-        return {**self._dump(self.result), "mutated": mutated}
+        return {**self.kept, "mutated": mutated}
 
     def fetch(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Hand out the last result, or the one before it, as it is now."""
+        """Hand out the result of a `c` just made, else the last one or that before it."""
+        if self.kept is not None and not request["earlier"]:
+            return self.kept
         return self._dump(self.earlier if request["earlier"] else self.result)
 
     def block_of_calls(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -191,7 +244,7 @@ class Worker:
         inside; one wait ends the block. The result of one call is kept.
         """
         order, keep = request["order"], request["keep"]
-        self.result = self.earlier = None
+        self.result = self.earlier = self.kept = None
         swaps = self._swaps(request["salts"])
         events = [(_event(enable_timing=True), _event(enable_timing=True)) for _ in order]
         assert self.flush is not None
@@ -204,6 +257,10 @@ class Worker:
                 result = None
                 for target, source in zip(self.live, self.sets[index], strict=True):
                     target.copy_(source)
+                distance, cut = raw.splice_place(request["salts"][n], len(self.sets))
+                for k in self.spliceable:
+                    donor = self.sets[(index + distance) % len(self.sets)][k]
+                    raw.splice(self.live[k], donor, cut)
                 for k, (to, come) in zip(self.swappable, swaps[n], strict=True):
                     line = raw.flat(self.live[k])
                     line[to] = line[come]
@@ -213,7 +270,8 @@ class Worker:
                     result = self.model(*self.arguments)
                 _record(events[n][1])
                 if n == keep:
-                    kept = result
+                    # Copied at once on the current stream: work elsewhere has not been waited for.
+                    kept = raw.map_tensors(result, _copied)
         queueing = time.perf_counter_ns() - began
         _synchronize()
         self.result = kept
@@ -237,6 +295,36 @@ class Worker:
             return result
 
         return {"value": dict(function(call, **request["arguments"]))}
+
+    def backward(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Call the module on an input set with gradients, and hand out those of its leaves."""
+        self.result = self.earlier = self.kept = None
+        self._refill(request["set"], None)
+        leaves: list[torch.Tensor] = []
+
+        def leaf(tensor: torch.Tensor) -> torch.Tensor:
+            if not tensor.is_floating_point():
+                return tensor
+            leaves.append(tensor.detach().clone().requires_grad_())
+            return leaves[-1].view_as(leaves[-1])
+
+        arguments = raw.map_tensors(self.arguments, leaf)
+        if request["parameters"]:
+            leaves += [p.requires_grad_() for p in self.model.parameters() if p.is_floating_point()]
+        with torch.enable_grad():
+            outputs = raw.tensors_in(self.model(*arguments))
+            found = pull_back(outputs, leaves, request["salt"])
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        if found is None:
+            return {"gradients": False}
+        return {**self._dump(found), "gradients": True}
+
+    def state(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Say what the candidate left changed in this process, and what its code did."""
+        del request
+        seen = self.watch.changes if self.watch is not None else []
+        return {"changes": [[c.reason, c.what] for c in (*seen, *_snapshot.changes())[:50]]}
 
     def last_error(self, request: dict[str, Any]) -> dict[str, Any]:
         """Say what a timed call raised."""
@@ -263,25 +351,51 @@ class Worker:
         for target, source in zip(self.live, self.sets[index], strict=True):
             target.data.copy_(source)
         if salt is not None:
+            distance, cut = raw.splice_place(salt, len(self.sets))
+            for k in self.spliceable:
+                donor = self.sets[(index + distance) % len(self.sets)][k]
+                raw.splice(self.live[k].data, donor, cut)
             sizes = [self.live[k].numel() for k in self.swappable]
             for k, pairs in zip(self.swappable, raw.swap_places(salt, sizes), strict=True):
                 raw.swap(self.live[k].data, pairs)
 
-    def _run(self) -> None:
+    def _run(self, *, dump: bool = False) -> None:
         with torch.no_grad():
             self.result = self.model(*self.arguments)
-        if self.device.type == "cuda":
+        if dump:
+            # Before anything else, and before the device is waited for: a result that another
+            # thread or stream fills in later is taken as it is now.
+            result = self.result
+            if self.device.type == "cuda":
+                result = raw.map_tensors(result, _copied)
+                torch.cuda.synchronize()
+            self.kept = self._dump(result, self.result)
+        elif self.device.type == "cuda":
             torch.cuda.synchronize()
 
-    def _dump(self, result: Any) -> dict[str, Any]:
-        """Describe a result and write the bytes of its tensors to the output block."""
+    def _poison(self, like: Any) -> None:
+        """Leave blocks of an earlier result's sizes, full of NaN, to whoever allocates next."""
+        for tensor in raw.tensors_in(like)[:100]:
+            if type(tensor) is _tensor and tensor.device.type == self.device.type:
+                block = torch.empty(tensor.shape, dtype=tensor.dtype, device=self.device)
+                floating = block.is_floating_point() or block.is_complex()
+                block.fill_(float("nan") if floating else 1)
+
+    def _dump(self, result: Any, original: Any = None) -> dict[str, Any]:
+        """Describe a result and write the bytes of its tensors to the output block.
+
+        Args:
+            result: what to write.
+            original: what the module returned, if result is a copy of it.
+        """
         assert self.out is not None
         described, offset = [], 0
-        for tensor in raw.tensors_in(result)[:1000]:
-            exact = type(tensor) is _tensor or type(tensor) is _parameter
+        originals = raw.tensors_in(result if original is None else original)[:1000]
+        for tensor, returned in zip(raw.tensors_in(result)[:1000], originals, strict=True):
+            exact = type(returned) is _tensor or type(returned) is _parameter
             about: dict[str, Any] = {
-                "exact": exact and not getattr(tensor, "__dict__", {}),
-                "type": type(tensor).__name__,
+                "exact": exact and not getattr(returned, "__dict__", {}),
+                "type": type(returned).__name__,
             }
             described.append(about)
             if not about["exact"]:
@@ -290,7 +404,12 @@ class Worker:
                 "dtype": raw.dtype_name(tensor.dtype),
                 "shape": list(tensor.shape),
                 "device": tensor.device.type,
+                "layout": str(returned.layout),
             }
+            if returned.layout is not torch.strided:
+                continue
+            about["stride"] = list(returned.stride())
+            about["inputs"] = [n for n, t in enumerate(self.live) if _same_storage(t, returned)]
             size = tensor.numel() * tensor.element_size()
             fits = offset + size <= len(self.out)
             if size and fits and tensor.device.type in ("cpu", "cuda"):
@@ -306,7 +425,7 @@ class Worker:
 
     def prepare(self, index: int, salt: int) -> None:
         """Make ready for a timed call: drop the last result, then refill the inputs."""
-        self.result = self.earlier = None
+        self.result = self.earlier = self.kept = None
         self._refill(index, salt)
 
     def answer(self, line: bytes) -> None:
@@ -326,15 +445,19 @@ class Worker:
 
 
 OPERATIONS: dict[str, Callable[[Worker, dict[str, Any]], dict[str, Any]]] = {
+    "warm": Worker.warm,
     "attach": Worker.attach,
     "load": Worker.load,
     "load_reference": Worker.load_reference,
     "overwrite": Worker.overwrite,
+    "construct": Worker.construct,
     "stage": Worker.stage,
     "call": Worker.call,
     "fetch": Worker.fetch,
     "block": Worker.block_of_calls,
     "collect": Worker.collect,
+    "state": Worker.state,
+    "backward": Worker.backward,
     "error": Worker.last_error,
 }
 
@@ -346,10 +469,10 @@ def serve(channel: socket.socket, threads: int) -> NoReturn:
     receive, send, exit_now = channel.recv, channel.sendall, os._exit
     while True:
         first = receive(1)
-        if first == b"g" or first == b"n":
+        if first in (b"g", b"c", b"n"):
             try:
-                if first == b"g":
-                    worker._run()
+                if first != b"n":
+                    worker._run(dump=first == b"c")
                 send(b"d")
             except BaseException as error:
                 worker.error = error

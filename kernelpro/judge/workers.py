@@ -1,116 +1,53 @@
-"""The judge's end of the fork server and of each worker process: start, drain, kill, clean up."""
+"""The judge's end of the fork server and of each worker process: start, watch, kill, clean up."""
 
 import contextlib
 import json
 import mmap
 import os
 import secrets
-import select
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections import deque
 from pathlib import Path
 from typing import Any
 
-import kernelpro
 from kernelpro.errors import JudgeError
-from kernelpro.judge import processes, raw
-from kernelpro.judge.channel import Channel
+from kernelpro.judge import bubblewrap, confinement, environment, limits, processes, raw
+from kernelpro.judge.channel import Channel, Failure
+from kernelpro.judge.confinement import Protection
+from kernelpro.judge.drain import OutputDrain
 from kernelpro.judge.settings import JudgeSettings
+from kernelpro.records import Build
+from kernelpro.settings import cache_folder
 from kernelpro.targets import Target
 
-LOG_BYTES = 16 << 10
 FLUSH_BYTES = 256 << 20  # at least twice the L2 cache of any card so far
-# A candidate's process sees these variables of the user's environment and no others.
-PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LD_PRELOAD", "CXX", "TZ")
-PASSED_ON_PREFIXES = ("CUDA", "NVIDIA", "NCCL", "GOMP", "KMP", "OMP_")
-# Freed memory stays with the process on both sides of a comparison, so that page faults for
-# fresh outputs count for neither (mallopt(3): no mmap per allocation, no trimming).
-ALLOCATOR = {
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
-    "MALLOC_TOP_PAD_": str(64 << 20),
-}
-
-
-def worker_environment(scratch: Path, threads: int, extra: Mapping[str, str]) -> dict[str, str]:
-    """Build the environment of the fork server and the workers from an allow-list."""
-    passed = {
-        name: value
-        for name, value in os.environ.items()
-        if name in PASSED_ON or name.startswith(PASSED_ON_PREFIXES)
-    }
-    root = str(Path(kernelpro.__file__).resolve().parents[1])
-    return {
-        "PATH": os.defpath,
-        "LANG": "C.UTF-8",
-        **passed,
-        **ALLOCATOR,
-        "HOME": str(scratch),
-        "TMPDIR": str(scratch),
-        "PYTHONPATH": root,
-        "PYTHONSAFEPATH": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": str(threads),
-        "OPENBLAS_NUM_THREADS": "1",  # its pool would start with numpy, before the fork
-        **extra,
-    }
-
-
-class OutputDrain:
-    """Reads what a worker prints, so that it never blocks, and keeps the last part of it."""
-
-    def __init__(self, descriptor: int) -> None:
-        self.total_bytes = 0
-        self._tail = b""
-        self._descriptor = descriptor
-        self._stop = False
-        self._thread = threading.Thread(target=self._run, name="worker output", daemon=True)
-        self._thread.start()
-
-    @property
-    def text(self) -> str:
-        """The last part of the output."""
-        return self._tail.decode(errors="replace")
-
-    def close(self) -> None:
-        """Stop reading."""
-        self._stop = True
-        self._thread.join()
-
-    def _run(self) -> None:
-        poll = select.poll()
-        poll.register(self._descriptor, select.POLLIN)
-        while True:
-            if poll.poll(50 if self._stop else 250):
-                part = os.read(self._descriptor, 1 << 16)
-                if not part:
-                    break
-                self.total_bytes += len(part)
-                self._tail = (self._tail + part)[-LOG_BYTES:]
-            if self._stop:
-                break
-        os.close(self._descriptor)
 
 
 class WorkerProcess:
-    """One forked worker: its channel, its printed output, its scratch folder, its end."""
+    """One forked worker: its channel, its printed output, its scratch folder, its end.
 
-    def __init__(
-        self, zygote: "Zygote", pid: int, channel: Channel, drain: OutputDrain, scratch: Path
-    ) -> None:
+    Attributes:
+        pid: its process; 0 until the fork server has said it.
+        excess: why it was killed, as a code and a sentence, if it took too much of something.
+    """
+
+    def __init__(self, zygote: "Zygote", channel: Channel, output: int, scratch: Path) -> None:
         self.zygote = zygote
-        self.pid = pid
+        self.pid = 0
         self.channel = channel
-        self.drain = drain
         self.scratch = scratch
         self.device = "cpu"
+        self.excess: tuple[str, str] | None = None
         self._out: mmap.mmap | None = None
+        self._warming = ""
         self._ended = False
+        self._lock = threading.Lock()
+        self.drain = OutputDrain(output, zygote.settings.output_bytes, self._flooded)
 
     @property
     def out(self) -> mmap.mmap:
@@ -123,47 +60,99 @@ class WorkerProcess:
         """Whether nobody has ended it yet; it may have ended by itself."""
         return not self._ended
 
-    def attach(self, inputs: int, output_bytes: int, target: Target, deadline_s: float) -> None:
-        """Give the worker the block of inputs, a block for its outputs, and its device.
+    def warm_up(self, device: str) -> None:
+        """Have it choose its device and run something small there; does not wait.
+
+        Raises:
+            Failure: it cannot be asked.
+        """
+        self.device = device
+        self._warming = self.channel.begin("warm", 5.0, device=device)
+
+    def ready(self, deadline_s: float) -> None:
+        """Wait until it is warm.
+
+        Raises:
+            Failure: it failed, or its device did not compute what it should have.
+        """
+        if self._warming:
+            nonce, self._warming = self._warming, ""
+            self.channel.finish(nonce, deadline_s)
+
+    def attach(self, inputs: int, output_bytes: int, deadline_s: float) -> None:
+        """Give the worker the block of inputs and a block for its outputs.
 
         Raises:
             Failure: the worker failed.
         """
-        self.device = target.device
+        self.ready(deadline_s)
         outputs, self._out = raw.output_block(output_bytes)
         try:
             self.channel.attach(
-                [inputs, outputs],
-                deadline_s,
-                device=target.device,
-                flush_bytes=FLUSH_BYTES,
+                [inputs, outputs], deadline_s, device=self.device, flush_bytes=FLUSH_BYTES
             )
         finally:
             os.close(outputs)
 
+    def offer(self, build: Build | None) -> None:
+        """Let the candidate's loader find what was built ahead, which it cannot change."""
+        if build is None or not build.binary:
+            return
+        folder = self.scratch / "libraries"
+        with contextlib.suppress(OSError):  # a full disk: it is compiled again, or says so
+            folder.mkdir(exist_ok=True)
+            (folder / Path(build.binary).name).symlink_to(build.binary)
+
+    def watch(self) -> None:
+        """Have the fork server watch it: a candidate's code comes into it now."""
+        self.zygote.watch(self.pid, self.scratch)
+
     def exit_in_words(self, seconds: float = 2.0) -> str:
         """Say how the process ended by itself; kills it when it lives on after so long."""
-        status = self.zygote.reap(self.pid, seconds)
-        words = processes.status_in_words(status)
+        status = self._reap(seconds)
+        words = self.excess[1] if self.excess is not None else processes.status_in_words(status)
         self.end(reaped=status is not None)
         return words
 
     def end(self, *, reaped: bool = False) -> None:
         """Kill the process and all that it started, and remove its folder."""
-        if self._ended:
-            return
-        self._ended = True
-        if not reaped:
-            processes.kill_tree(self.pid)
-            self.zygote.reap(self.pid, 5.0)
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = True
+            if not reaped and self.pid:
+                processes.kill_tree(self.pid)
+        if not reaped and self.pid:
+            self._reap(5.0)
         self.channel.close()
         self._out = None
         self.drain.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
+    def _reap(self, seconds: float) -> int | None:
+        status, excess = self.zygote.reap(self.pid, seconds)
+        self.excess = self.excess or excess
+        return status
+
+    def _flooded(self) -> None:
+        """Kill it for what it prints; called by the drain's thread."""
+        with self._lock:
+            if self._ended or not self.pid:
+                return
+            printed = self.drain.total_bytes
+            self.excess = ("output_flood", f"it printed more than {printed >> 20} MB")
+            processes.kill_tree(self.pid)
+
 
 class Zygote:
-    """The fork server's process; started when first needed, and again when it has died."""
+    """The fork server's process; started when first needed, and again when it has died.
+
+    Keeps some workers ready ahead of need. None of them has run a candidate's code, and none that
+    has is used again.
+
+    Attributes:
+        protections: what confined processes were seen to be kept from on this machine.
+    """
 
     def __init__(self, target: Target, settings: JudgeSettings, threads: int) -> None:
         self.target = target
@@ -171,8 +160,17 @@ class Zygote:
         self.threads = threads
         self.scratch = Path(tempfile.mkdtemp(prefix="kernelpro-"))
         self.single_threaded = True
+        self.protections: list[Protection] = []
+        self._memory_bytes = settings.memory_bytes
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: socket.socket | None = None
+        self._unborn: deque[WorkerProcess] = deque()
+        self._spares: list[WorkerProcess] = []
+
+    @property
+    def isolation(self) -> str:
+        """What confines the workers, in words."""
+        return confinement.in_words(self.settings.isolation, self.protections)
 
     def close(self) -> None:
         """End the fork server, which kills all workers, and remove the scratch folder."""
@@ -183,38 +181,60 @@ class Zygote:
         """Start the fork server if it does not run; takes the time of importing torch.
 
         Raises:
-            JudgeError: it does not come up.
+            JudgeError: it does not come up, or the isolation asked for is not to be had.
         """
         if self._process is not None and self._process.poll() is None:
             return
         self._stop()
+        level = self.settings.isolation
+        if level not in confinement.LEVELS:
+            raise JudgeError(
+                f"the judge's isolation must be one of {', '.join(confinement.LEVELS)}, "
+                f"but is {level!r}"
+            )
+        if level == "strict" and (why := bubblewrap.trouble()):
+            raise JudgeError(
+                f"the judge's isolation is to be strict, but {why}; install bubblewrap where user "
+                "namespaces are allowed, or choose isolation = 'basic'"
+            )
         with_cupy = self.target.name == "cuda"
         hello = self._launch(with_cupy)
         if not hello["cuda_untouched"] and with_cupy:
             self._stop()
             hello = self._launch(False)
         self.single_threaded = hello["threads"] == 1
+        self.protections = confinement.from_plain(hello["protections"])
 
     def _launch(self, with_cupy: bool) -> dict[str, Any]:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.scratch.mkdir(exist_ok=True)
-        environment = worker_environment(
-            self.scratch, self.threads, self.target.worker_environment(self.scratch)
-        )
+        strict = self.settings.isolation == "strict"
+        free_bytes = int(limits.MEMORY_SHARE * limits.free_memory_bytes())
+        self._memory_bytes = self.settings.memory_bytes or free_bytes
+        orders = {
+            "channel": theirs.fileno(),
+            "scratch": str(self.scratch),
+            "parent": 0 if strict else os.getpid(),
+            "cupy": with_cupy,
+            "device": self.target.device,
+            "isolation": self.settings.isolation,
+            "file_bytes": self.settings.file_bytes,
+            "memory_bytes": self._memory_bytes,
+        }
+        command = [sys.executable, "-P", "-m", "kernelpro.judge.zygote", json.dumps(orders)]
+        if strict:
+            visible = [*bubblewrap.python_folders(), environment.package_root(), cache_folder()]
+            command = [
+                *bubblewrap.command(self.scratch, visible, device=self.target.device),
+                *command,
+            ]
         log = self.scratch / "start.log"
         with theirs, log.open("wb") as errors:
             self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    "kernelpro.judge.zygote",
-                    str(theirs.fileno()),
-                    str(self.scratch),
-                    str(os.getpid()),
-                    "1" if with_cupy else "0",
-                ],
-                env=environment,
+                command,
+                env=environment.of_fork_server(
+                    self.scratch, self.threads, self.target.worker_environment(self.scratch)
+                ),
                 cwd=self.scratch,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -235,22 +255,91 @@ class Zygote:
         return hello
 
     def fork(self) -> WorkerProcess:
-        """Fork a fresh worker that has seen no candidate yet.
+        """Return a fresh worker that has seen no candidate yet, or is about to be born.
 
         Raises:
             JudgeError: no worker starts, even from a new fork server.
         """
+        why = ""
         for attempt in (0, 1):
             self.start()
-            with contextlib.suppress(OSError, ValueError, KeyError):
-                return self._fork()
+            try:
+                worker = self._spares.pop(0) if self._spares else self._begin()
+                self._bear()
+                return worker
+            except (OSError, ValueError, KeyError) as error:
+                why = str(error)
             if attempt == 0:
                 self._stop()
         raise JudgeError(
-            "no worker process could be started; check the limits on processes and memory"
+            f"no worker process could be started ({why}); check the limits on processes, memory "
+            "and disk"
         )
 
-    def _fork(self) -> WorkerProcess:
+    def prepare(self) -> None:
+        """Begin to make workers ready ahead of need; does not wait for them."""
+        if self._process is None:
+            return
+        with contextlib.suppress(OSError):  # told when a worker is needed
+            while len(self._spares) < self.settings.spare_workers:
+                self._spares.append(self._begin())
+
+    def settle(self) -> None:
+        """Wait until no worker is being made ready, so that nothing is disturbed by it."""
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            self._bear()
+        for worker in list(self._spares):
+            try:
+                worker.ready(self.settings.start_deadline_s)
+            except Failure:
+                self._spares.remove(worker)
+                worker.end()
+
+    def keep(self, worker: WorkerProcess) -> None:
+        """Keep a worker that has run no candidate for the next one."""
+        self._spares.insert(0, worker)
+
+    def discard(self) -> None:
+        """Throw away the workers that are ready; the next one is made from scratch."""
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            self._bear()
+        while self._spares:
+            self._spares.pop().end()
+
+    def watch(self, pid: int, scratch: Path) -> None:
+        """Watch a worker's memory, processes and disk until its end."""
+        given = self.settings
+        allowance = {
+            "memory_bytes": self._memory_bytes,
+            "processes": given.max_processes,
+            "threads": given.max_threads,
+            "scratch_bytes": given.scratch_bytes,
+        }
+        request = {"op": "watch", "pid": pid, "scratch": str(scratch), "allowance": allowance}
+        with contextlib.suppress(OSError, ValueError):  # it has died: so has the worker
+            self._ask(request, given.start_deadline_s)
+
+    def reap(self, pid: int, seconds: float) -> tuple[int | None, tuple[str, str] | None]:
+        """Wait for a worker's end and for that of its orphans.
+
+        Returns:
+            Its exit code, None if unknown; and what it was killed for, if it took too much.
+        """
+        try:
+            reply = self._ask({"op": "reap", "pid": pid, "seconds": seconds}, seconds + 10)
+        except (OSError, ValueError):
+            self._stop()  # workers die with their fork server
+            return None, None
+        status, excess = reply.get("status"), reply.get("excess")
+        return (
+            status if isinstance(status, int) else None,
+            (str(excess[0]), str(excess[1])) if excess else None,
+        )
+
+    def _begin(self) -> WorkerProcess:
+        """Ask for a worker, and the worker to warm up, without waiting for either."""
+        if self._connection is None:
+            raise ConnectionError("the fork server does not run")
         scratch = self.scratch / f"worker-{secrets.token_hex(4)}"
         scratch.mkdir(mode=0o700)
         ours, theirs = socket.socketpair()
@@ -259,42 +348,48 @@ class Zygote:
             "op": "fork",
             "scratch": str(scratch),
             "threads": self.threads,
-            "file_bytes": self.settings.file_bytes,
-            "environment": {"HOME": str(scratch), "TMPDIR": str(scratch)},
+            "environment": environment.of_worker(scratch, self.target.worker_environment(scratch)),
         }
+        worker = WorkerProcess(self, Channel(ours), reading, scratch)
         try:
             with theirs:
-                pid = self._ask(
-                    request, self.settings.start_deadline_s, [theirs.fileno(), writing]
-                )["pid"]
+                socket.send_fds(
+                    self._connection, [json.dumps(request).encode()], [theirs.fileno(), writing]
+                )
+            self._unborn.append(worker)
+            with contextlib.suppress(Failure):  # told when it is asked next
+                worker.warm_up(self.target.device)
         except BaseException:
-            ours.close()
-            os.close(reading)
+            worker.end()
             raise
         finally:
             os.close(writing)
-        return WorkerProcess(self, int(pid), Channel(ours), OutputDrain(reading), scratch)
+        return worker
 
-    def reap(self, pid: int, seconds: float) -> int | None:
-        """Wait for a worker's end and for that of its orphans; None if unknown."""
-        try:
-            status = self._ask({"op": "reap", "pid": pid, "seconds": seconds}, seconds + 10, [])
-        except (OSError, ValueError):
-            self._stop()  # workers die with their fork server
-            return None
-        value = status.get("status")
-        return value if isinstance(value, int) else None
+    def _bear(self) -> None:
+        """Learn the process ids of the workers that were asked for."""
+        while self._unborn:
+            reply = self._receive(self.settings.start_deadline_s)
+            worker = self._unborn.popleft()
+            if "pid" not in reply:
+                if worker in self._spares:
+                    self._spares.remove(worker)
+                worker.end()
+                raise ConnectionError(str(reply.get("error")))
+            worker.pid = int(reply["pid"])
+            worker.channel.belongs_to(worker.pid)
 
-    def _ask(
-        self, request: dict[str, Any], deadline_s: float, descriptors: list[int]
-    ) -> dict[str, Any]:
+    def _ask(self, request: dict[str, Any], deadline_s: float) -> dict[str, Any]:
+        self._bear()
         if self._connection is None:
             raise ConnectionError("the fork server does not run")
-        socket.send_fds(self._connection, [json.dumps(request).encode()], descriptors)
+        self._connection.settimeout(deadline_s)
+        self._connection.send(json.dumps(request).encode())
         return self._receive(deadline_s)
 
     def _receive(self, deadline_s: float) -> dict[str, Any]:
-        assert self._connection is not None
+        if self._connection is None:
+            raise ConnectionError("the fork server does not run")
         self._connection.settimeout(deadline_s)
         packet = self._connection.recv(1 << 16)
         if not packet:
@@ -306,11 +401,16 @@ class Zygote:
         if self._connection is not None:
             self._connection.close()  # it kills its workers, then itself
             self._connection = None
-        if self._process is None:
-            return
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(5)
-        if self._process.poll() is None:
-            processes.kill_tree(self._process.pid)
-            self._process.wait()
-        self._process = None
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(5)
+            if self._process.poll() is None:
+                processes.kill_tree(self._process.pid)
+                self._process.wait()
+            self._process = None
+            processes.end_marked(f"{environment.MARKER}={self.scratch}")
+        for worker in {*self._unborn, *self._spares}:
+            worker.pid = 0  # dead already, and the number may belong to somebody else
+            worker.end()
+        self._unborn.clear()
+        self._spares.clear()

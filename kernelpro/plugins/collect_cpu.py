@@ -4,16 +4,17 @@ Rates divide the problem's own FLOPs and least bytes by the judge's time, so the
 of what the hardware did.
 """
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kernelpro import Evaluation, Metric, Problem, Session, hookimpl
-from kernelpro.profiling import disassembly, host, loops, peaks, roofline
+from kernelpro import Evaluation, KernelproError, Metric, Problem, Session, hookimpl
+from kernelpro.profiling import peaks, roofline
+from kernelpro.profiling.cpu import callgrind, facts, host, instruction_mix, perf, rates, threads
+from kernelpro.profiling.cpu.disassembly import ListingError
 from kernelpro.profiling.remote import absent, ask
 
-RATES = (
+SHARES = (
     "cpu.time_us",
     "cpu.bytes_per_s",
     "cpu.flops_per_s",
@@ -29,29 +30,14 @@ RESOURCES = (
     "cpu.system_share",
     "cpu.threads_used",
     "cpu.thread_share",
+    "cpu.threads_active",
+    "cpu.thread_imbalance",
 )
-LOOP = (
-    "cpu.asm.instructions",
-    "cpu.asm.elements",
-    "cpu.asm.vector_share",
-    "cpu.asm.vector_bytes",
-    "cpu.asm.loads",
-    "cpu.asm.stores",
-    "cpu.asm.streaming_stores",
-    "cpu.asm.fma_share",
-    "cpu.asm.gathers",
-    "cpu.asm.divisions",
-    "cpu.asm.calls",
-    "cpu.asm.vector_calls",
-    "cpu.asm.spills",
-    "cpu.asm.chain",
-    "cpu.asm.accumulators",
-    "cpu.asm.chain_cycles",
-    "cpu.asm.throughput_cycles",
-    "cpu.asm.scalar_remainder",
-    "cpu.asm.parallel",
-)
-VECTOR = "cpu.vector_bytes"
+EVENTS = tuple(f"cpu.perf.{name}" for name in perf.EVENTS)
+PROCESSOR = ("cpu.vector_bytes", "cpu.fused")
+CODE = (*facts.NAMES, *rates.NAMES)
+DEEP = frozenset({callgrind.TIER})
+"""Names to add to those asked for where seconds do not matter: exact counts by callgrind."""
 
 
 @hookimpl
@@ -62,34 +48,30 @@ def collect_metrics(
     if session.target != "cpu":
         return {}
     found: dict[str, Metric] = {}
-    if names.intersection(RATES):
-        found |= rates(problem, evaluation)
-    if names.intersection(RESOURCES):
+    deep = not names.isdisjoint(DEEP)
+    if names.intersection(SHARES):
+        found |= shares(problem, evaluation)
+    if deep or names.intersection((*RESOURCES, *EVENTS)):
         seen, why = ask(
             session,
-            "kernelpro.profiling.host:collect_resources",
+            "kernelpro.profiling.cpu.host:collect_resources",
             {},
             lambda answer: resources(answer, evaluation),
         )
-        found |= absent(RESOURCES, why) if seen is None else seen
-    if names.intersection(LOOP):
+        found |= absent((*RESOURCES, *EVENTS), why) if seen is None else seen
+    if deep or names.intersection(CODE):
         binary = evaluation.build.binary if evaluation.build else ""
-        found |= hot_loop(Path(binary)) if binary else absent(LOOP, "no library was built ahead")
-    if VECTOR in names:
-        width = host.vector_bytes()
-        found[VECTOR] = (
-            Metric(value=float(width), unit="bytes", note="/proc/cpuinfo")
-            if width
-            else Metric(value=None, how="absent", note="/proc/cpuinfo names no vector unit")
-        )
+        found |= code(session, binary, deep=deep)
+    if names.intersection(PROCESSOR):
+        found |= processor()
     return found
 
 
-def rates(problem: Problem, evaluation: Evaluation) -> dict[str, Metric]:
+def shares(problem: Problem, evaluation: Evaluation) -> dict[str, Metric]:
     """Rates from the judge's time, and their shares of the machine's measured peaks."""
     timing = evaluation.timing
     if timing is None or timing.median_us <= 0:
-        return absent(RATES, "the candidate was not timed")
+        return absent(SHARES, "the candidate was not timed")
     seconds = timing.median_us / 1e6
     moved, done = problem.min_bytes / seconds, problem.flops / seconds
     note = "over the judge's median time"
@@ -100,7 +82,7 @@ def rates(problem: Problem, evaluation: Evaluation) -> dict[str, Metric]:
     }
     machine = peaks.machine("cpu")
     if machine is None:
-        return found | absent(RATES[3:], "this machine's peaks were not measured")
+        return found | absent(SHARES[3:], "this machine's peaks were not measured")
     path, peak = roofline.arithmetic_peak(problem, machine)
     light = roofline.speed_of_light(problem, machine)
     for name, value, limit, what in (
@@ -128,55 +110,86 @@ def resources(seen: Mapping[str, Any], evaluation: Evaluation) -> dict[str, Metr
         "cpu.threads_used": Metric(value=seen["threads_used"], note=f"{note}: busy over wall time"),
         "cpu.system_share": _derived(seen["system_us"] / busy if busy else 0.0, "", note),
     }
-    threads = evaluation.timing.threads if evaluation.timing else 0
+    spent = [float(value) for value in seen["threads_us"]]
+    active = len(threads.taking_part(spent))
+    per_thread = f"processor time of each thread over {seen['calls']} calls"
+    found["cpu.threads_active"] = Metric(value=float(active), note=per_thread)
+    found["cpu.thread_imbalance"] = _derived(
+        threads.imbalance(spent),
+        "",
+        f"{per_thread}: 1 - mean / slowest; spinning at a barrier counts as work",
+    )
+    allowed = evaluation.timing.threads if evaluation.timing else 0
     found["cpu.thread_share"] = (
-        _derived(seen["threads_used"] / threads, "", f"{note}, of {threads} threads")
-        if threads
+        _derived(seen["threads_used"] / allowed, "", f"{note}, of {allowed} threads")
+        if allowed
         else Metric(value=None, how="absent", note="the number of threads is not known")
     )
+    return found | events(seen)
+
+
+def events(seen: Mapping[str, Any]) -> dict[str, Metric]:
+    """What perf_event_open counted in a call, by event; absent, with the reason, where it did not.
+
+    The note of an absent count of instructions says what counts them instead.
+    """
+    instead = {
+        "instructions": "; callgrind counts them exactly, where valgrind is installed",
+        "cache_misses": "; callgrind models them, where valgrind is installed",
+        "branch_misses": "; callgrind models them, where valgrind is installed",
+    }
+    found = {}
+    for event in perf.EVENTS:
+        value = seen["events"].get(event)
+        kind = "hardware" if perf.EVENTS[event][0] != perf.SOFTWARE else "software"
+        found[f"cpu.perf.{event}"] = (
+            Metric(value=float(value), note=f"perf_event_open, {kind}, over {seen['calls']} calls")
+            if value is not None
+            else Metric(
+                value=None,
+                how="absent",
+                note=str(seen["refused"].get(event, "not counted")) + instead.get(event, ""),
+            )
+        )
     return found
 
 
-def hot_loop(binary: Path) -> dict[str, Metric]:
-    """What the likely hottest loop of a built library does each iteration, read off its code.
-
-    Each metric's note says where the loop is.
-    """
+def code(session: Session, binary: str, *, deep: bool) -> dict[str, Metric]:
+    """Facts of a built library's hot loop, its rates and, when deep, what a call executes."""
+    wanted = (*CODE, *instruction_mix.NAMES) if deep else CODE
+    if not binary:
+        return absent(wanted, "no library was built ahead")
     try:
-        bodies = disassembly.functions(disassembly.listing(binary))
-    except disassembly.ListingError as error:
-        return absent(LOOP, str(error))
-    found = [loop for name, body in bodies.items() for loop in loops.innermost_loops(name, body)]
-    loop = loops.hottest(found)
-    if loop is None:
-        return absent(LOOP, "no loop of the library does floating-point work")
-    sums = {kind: loop.operations.get(kind, 0) for kind in ("fma", "mul", "add", "sub")}
-    total = sum(sums.values())
-    values = {
-        "cpu.asm.instructions": len(loop.body),
-        "cpu.asm.elements": loop.elements,
-        "cpu.asm.vector_share": loop.vector_share,
-        "cpu.asm.vector_bytes": loop.width,
-        "cpu.asm.loads": sum(i.loads for i in loop.body),
-        "cpu.asm.stores": sum(i.stores for i in loop.body),
-        "cpu.asm.streaming_stores": sum(bool(re.match("v?movnt", i.mnemonic)) for i in loop.body),
-        "cpu.asm.fma_share": sums["fma"] / total if total else 0.0,
-        "cpu.asm.gathers": loop.gathers,
-        "cpu.asm.divisions": loop.divisions,
-        "cpu.asm.calls": len(loop.calls),
-        "cpu.asm.vector_calls": len(loop.vector_calls),
-        "cpu.asm.spills": loop.spills,
-        "cpu.asm.chain": loop.chain,
-        "cpu.asm.accumulators": loop.accumulators,
-        "cpu.asm.chain_cycles": loop.chain * loops.FP_LATENCY,
-        "cpu.asm.throughput_cycles": loop.throughput_cycles,
-        "cpu.asm.scalar_remainder": loops.has_scalar_remainder(loop, found),
-        "cpu.asm.parallel": any("._omp_fn." in name for name in bodies),
-    }
-    called = f", which calls {', '.join(sorted(set(loop.calls)))}" if loop.calls else ""
+        library = facts.read(Path(binary))
+    except ListingError as error:
+        return absent(wanted, str(error))
+    found = facts.hot_loop(library) | rates.metrics(library.hottest, slow=deep)
+    if deep:
+        found |= executed(session, binary, library)
+    return found
+
+
+def executed(session: Session, binary: str, library: facts.Library) -> dict[str, Metric]:
+    """What one call executes by callgrind, run below the candidate's process."""
+    machine = peaks.machine("cpu")
+    arguments = {"library": binary, "cache_bytes": machine.cache_bytes if machine else 0}
+    try:
+        answer = session.collect("kernelpro.profiling.cpu.callgrind:collect", arguments)
+        return instruction_mix.metrics(library, callgrind.counts(answer))
+    except KernelproError as error:
+        return absent(instruction_mix.NAMES, str(error))
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        return absent(instruction_mix.NAMES, str(error) or type(error).__name__)
+
+
+def processor() -> dict[str, Metric]:
+    """What this machine's processor can do in one instruction."""
+    width, note = host.vector_bytes(), "/proc/cpuinfo"
+    if not width:
+        return absent(PROCESSOR, "/proc/cpuinfo names no vector unit")
     return {
-        name: Metric(value=float(value), how="static", note=loop.where + called)
-        for name, value in values.items()
+        "cpu.vector_bytes": Metric(value=float(width), unit="bytes", note=note),
+        "cpu.fused": Metric(value=float(host.fused()), note=f"{note}: multiplies and adds at once"),
     }
 
 

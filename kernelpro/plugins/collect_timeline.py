@@ -3,51 +3,74 @@
 from collections.abc import Mapping
 from typing import Any
 
-from kernelpro import Evaluation, Launch, Metric, Profile, Session, hookimpl
+from kernelpro import Evaluation, Metric, Profile, Session, hookimpl
 from kernelpro.profiling.remote import absent, ask
 
-OPERATORS = ("system.operators", "system.operator_bytes", "system.allocations")
-DEVICE = (
-    "system.launches",
-    "system.kernel_us",
-    "system.mean_kernel_us",
-    "system.gap_share",
-    "system.library_share",
-    "launch__grid_size",
-    "launch__block_size",
-    "launch__registers_per_thread",
-    "device__attribute_multiprocessor_count",
+OPERATORS = (
+    "system.operators",
+    "system.operator_bytes",
+    "system.allocations",
+    "system.fresh_bytes",
 )
-NAMES = (*OPERATORS, *DEVICE)
+FAMILIES = ("system.", "launch__", "device__")
+"""Metrics that begin so come from the timeline."""
 
 
 @hookimpl
 def collect_metrics(evaluation: Evaluation, names: frozenset[str], session: Session) -> Profile:
     """Trace one call when any of the names is asked for."""
-    if not names.intersection(NAMES):
+    asked = sorted(name for name in names if name.startswith(FAMILIES))
+    if not asked:
         return Profile()
     profile, why = ask(
         session,
-        "kernelpro.profiling.timeline:collect_launches",
+        "kernelpro.profiling.timeline.trace:collect",
         {},
         lambda seen: read(seen, evaluation, session.target),
     )
-    return Profile(metrics=absent(NAMES, why)) if profile is None else profile
+    if profile is None:
+        return Profile(metrics=absent(asked, why))
+    missing = [name for name in asked if not _found(profile, name)]
+    why = "the trace of this call does not show it"
+    return Profile(
+        metrics={**absent(missing, why), **profile.metrics},
+        launches=profile.launches,
+        kernels=profile.kernels,
+    )
 
 
 def read(seen: Mapping[str, Any], evaluation: Evaluation, target: str) -> Profile:
-    """Turn what `timeline.collect_launches` returned into metrics and launches."""
-    launches = tuple(
-        Launch(
-            name=item["name"],
-            duration_us=item["duration_us"],
-            grid=tuple(item["grid"]),
-            block=tuple(item["block"]),
-        )
-        for item in seen["launches"]
+    """Turn what `trace.collect` returned into metrics, launches and kernels."""
+    from kernelpro.profiling.timeline import facts, kineto  # they import pandas
+
+    timeline = kineto.table(seen["events"], seen["devices"])
+    timing = evaluation.timing
+    profile = facts.facts(
+        timeline,
+        call_us=timing.median_us if timing is not None and timing.median_us > 0 else None,
+        calls=timing.runs if timing is not None else 1,
     )
+    dropped = int(seen["dropped"])
+    metrics = {**profile.metrics, **_operators(seen)}
+    if target == "cpu":
+        metrics |= _on_cpu(metrics, evaluation)
+    elif not profile.kernels:
+        why = "the trace has no kernel of the GPU"
+        metrics = {**absent(("system.launches", "system.gap_share"), why), **_operators(seen)}
+    if dropped:
+        metrics["system.dropped_events"] = Metric(
+            value=float(dropped), note="the trace was longer: its facts are of its first part"
+        )
+    return Profile(metrics=metrics, launches=profile.launches, kernels=profile.kernels)
+
+
+def _found(profile: Profile, name: str) -> bool:
+    return name in profile or any(name in kernel.metrics for kernel in profile.kernels)
+
+
+def _operators(seen: Mapping[str, Any]) -> dict[str, Metric]:
     count = "ATen operators that touch memory"
-    metrics = {
+    return {
         "system.operators": Metric(value=float(seen["operators"]), note=count),
         "system.operator_bytes": Metric(
             value=float(seen["operator_bytes"]),
@@ -56,65 +79,24 @@ def read(seen: Mapping[str, Any], evaluation: Evaluation, target: str) -> Profil
             note=f"operands of the {count}, each once; not of a candidate's own kernels",
         ),
         "system.allocations": Metric(value=float(seen["allocations"]), note="ATen allocations"),
-    }
-    metrics |= _on_gpu(seen, evaluation) if target == "cuda" else _on_cpu(seen, evaluation)
-    return Profile(metrics=metrics, launches=launches)
-
-
-def _on_gpu(seen: Mapping[str, Any], evaluation: Evaluation) -> dict[str, Metric]:
-    if not seen["on_device"]:
-        return absent(DEVICE, "the trace has no kernel of the GPU")
-    busy, count = seen["busy_us"], seen["count"]
-    longest = max(seen["launches"], key=lambda item: float(item["duration_us"]))
-    facts = f"Kineto, longest kernel: {longest['name'][:60]}"
-    found = {
-        "system.launches": Metric(value=float(count), note="kernels, copies and fills (Kineto)"),
-        "system.kernel_us": Metric(value=busy, unit="us", note="Kineto, union of device time"),
-        "system.mean_kernel_us": Metric(value=busy / count, unit="us", how="derived"),
-        "system.library_share": Metric(
-            value=seen["library_us"] / busy if busy else 0.0,
-            how="derived",
-            note="share of device time in vendor libraries, by kernel name",
+        "system.fresh_bytes": Metric(
+            value=float(seen["fresh_bytes"]),
+            unit="bytes",
+            note="memory that ATen operators allocate for their results in one call",
         ),
-        "launch__grid_size": Metric(value=float(_product(longest["grid"])), note=facts),
-        "launch__block_size": Metric(value=float(_product(longest["block"])), note=facts),
-        "launch__registers_per_thread": Metric(value=float(longest["registers"]), note=facts),
-        "device__attribute_multiprocessor_count": Metric(value=float(seen["multiprocessors"])),
     }
-    if evaluation.timing is not None and evaluation.timing.median_us > 0:
-        found["system.gap_share"] = Metric(
-            value=max(0.0, 1.0 - busy / evaluation.timing.median_us),
-            how="derived",
-            note="1 - device time (Kineto) / the judge's time: waits for the host",
-        )
-    return found
 
 
-def _on_cpu(seen: Mapping[str, Any], evaluation: Evaluation) -> dict[str, Metric]:
+def _on_cpu(metrics: Mapping[str, Metric], evaluation: Evaluation) -> dict[str, Metric]:
     own = evaluation.build is not None and bool(evaluation.build.binary)
-    window = seen["window_us"]
-    return {
+    count = metrics["system.operators"].value or 0.0
+    found = {
         "system.launches": Metric(
-            value=float(seen["operators"] + own),
+            value=count + own,
             how="derived",
             note="ATen operators" + (" and the candidate's own library as one" if own else ""),
-        ),
-        "system.library_share": Metric(
-            value=min(1.0, seen["library_us"] / window) if window else 0.0,
-            how="derived",
-            note="share of the call in matrix-product and convolution operators (Kineto)",
-        ),
-        "system.gap_share": (
-            Metric(value=None, how="absent", note="own CPU kernels run outside of operators")
-            if own or not window
-            else Metric(
-                value=max(0.0, 1.0 - seen["busy_us"] / window),
-                how="derived",
-                note="share of the call outside of operators, under Kineto, which adds to it",
-            )
-        ),
+        )
     }
-
-
-def _product(sizes: list[int]) -> int:
-    return sizes[0] * sizes[1] * sizes[2]
+    if own:
+        found |= absent(("system.gap_share",), "own CPU kernels run outside of operators")
+    return found

@@ -1,20 +1,23 @@
 """Gate: throw out, before it is built, what cannot work whatever is in it, and say why.
 
-It looks for no suspicious words: whether a candidate is honest is for the judge to find out.
+Besides what cannot be loaded, it refuses what breaks a rule of static_rules.py that has no honest
+exception. Words in comments and strings never count, and most of what is suspicious is left to the
+judge, who finds out what a candidate does.
 """
 
 import ast
 import warnings
 
-from kernelpro import Candidate, hookimpl
+from kernelpro import Candidate, Problem, hookimpl
+from kernelpro.plugins import static_rules
 
 CLASS = "ModelNew"
 MAX_SOURCE_BYTES = 1_000_000
 
 
 @hookimpl(trylast=True)
-def reject(candidate: Candidate) -> str | None:
-    """Refuse a source that is too large, is not Python, or never defines `ModelNew`."""
+def reject(candidate: Candidate, problem: Problem) -> str | None:
+    """Refuse a source that is too large, no Python, without `ModelNew`, or breaks a strong rule."""
     source = candidate.source
     if len(source) > MAX_SOURCE_BYTES:
         return f"the source has {len(source)} characters; at most {MAX_SOURCE_BYTES} are allowed"
@@ -29,6 +32,11 @@ def reject(candidate: Candidate) -> str | None:
         return f"the source is not valid Python: {error or type(error).__name__}"
     if not any(_binds(node) for node in ast.walk(tree)):
         return f"the source defines no class {CLASS}; write `class {CLASS}(torch.nn.Module)`"
+    loose = problem.precision != "strict"
+    for breach in static_rules.breaches(source):
+        allowed = loose and breach.rule.name == "precision_switch"
+        if breach.rule.strength == static_rules.REJECT and not allowed:
+            return str(breach)
     return None
 
 

@@ -1,203 +1,151 @@
-"""The roofline: how fast a problem could be at best, and which resource holds a kernel back.
+"""The roofline: which resource holds a kernel back, in theory and as measured.
 
 Works on records alone. It knows nothing of how the numbers were collected, and it never says more
-than they show: without a time there is no measured class.
+than they show: without a time or counters there is no measured class. How fast the problem could be
+is in speed_of_light.py.
 """
 
 from dataclasses import dataclass
 
+from kernelpro.profiling import pipes
+from kernelpro.profiling.datasheets import datasheet
+from kernelpro.profiling.readings import fraction, reading
+from kernelpro.profiling.speed_of_light import (
+    SpeedOfLight,
+    arithmetic_peak,
+    element_bytes,
+    is_matmul,
+    on_datasheet,
+    speed_of_light,
+)
+from kernelpro.profiling.throughput import (
+    BUSY,
+    CONFLICTS,
+    CUDA_COMPUTE,
+    CUDA_LEVELS,
+    CUDA_MEMORY,
+    CUDA_UNITS,
+    NEAR_ROOF,
+    SHARED_WAVEFRONTS,
+    TIE,
+    class_of,
+    conflict_share,
+    cuda_shares,
+    device_share,
+    level,
+    measured_class,
+)
 from kernelpro.records import Classification, Evaluation, Machine, Problem, Profile
 
-CUDA_COMPUTE = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
-CUDA_MEMORY = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
-CUDA_UNITS = (
-    "sm__inst_issued.avg.pct_of_peak_sustained_elapsed",
-    "sm__pipe_alu_cycles_active.avg.pct_of_peak_sustained_elapsed",
-    "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_elapsed",
-    "sm__pipe_fp64_cycles_active.avg.pct_of_peak_sustained_elapsed",
-    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
-)
-CUDA_LEVELS = {
-    "DRAM": "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
-    "L2": "lts__t_sectors.avg.pct_of_peak_sustained_elapsed",
-    "L1": "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed",
-}
+__all__ = [
+    "BUSY",
+    "CONFLICTS",
+    "CUDA_COMPUTE",
+    "CUDA_LEVELS",
+    "CUDA_MEMORY",
+    "CUDA_UNITS",
+    "NEAR_ROOF",
+    "NEEDS",
+    "SHARED_WAVEFRONTS",
+    "TIE",
+    "SpeedOfLight",
+    "arithmetic_peak",
+    "classify",
+    "classify_recorded",
+    "conflict_share",
+    "cuda_shares",
+    "device_share",
+    "element_bytes",
+    "is_matmul",
+    "measured_class",
+    "speed_of_light",
+]
 
 # What classify reads, by target; a collector should be asked for these beside the detectors' needs.
-# On a GPU the parts, not the two compound throughputs: with them, what the built-in detectors need
-# takes 5 replays of each kernel instead of 11 (CUPTI's count for an H100). The busiest part is a
-# lower bound of the compound, so the cuts stay the same; where a profile has the compound, that
-# decides.
+# On a GPU the parts, not the two compound throughputs: they take 2 replays of each kernel, not 9
+# (CUPTI's count for an H100). Where a profile has the compound, that decides.
 NEEDS: dict[str, tuple[str, ...]] = {
     "cpu": ("cpu.bandwidth_share", "cpu.flops_share", "system.operator_bytes"),
     "cuda": (*CUDA_UNITS, *CUDA_LEVELS.values()),
 }
 
-# Operators that a GPU runs on its matrix units, by a part of their ATen name.
-MATMUL = ("mm", "matmul", "linear", "conv", "dot_product_attention", "einsum")
-
 BALANCED_BAND = 0.2  # own: theory is balanced within +-20 % of the ridge
 LATENCY_FACTOR = 2.0  # own: theory is latency when the work takes less than twice the launch floor
-BUSY = 0.6  # NVIDIA's SpeedOfLight rule: below 60 % of both peaks, neither is the limit
-NEAR_ROOF = 0.8  # NVIDIA's SpeedOfLight rule: at 80 % of a peak there is little left
-TIE = 0.1  # NVIDIA's SpeedOfLight rule: closer than 10 points is balanced
+FAR_FROM_RIDGE = 2.0  # own: theory is sure of itself at twice or half the ridge
+DEVICE_BUSY = 0.8  # own: with the device idle for a fifth of a call, the system comes first
+MOST = 0.5  # own: a class of several kernels holds for the candidate with half of their time
+MATRIX_WORK = 0.05  # own: below 5 % a matrix unit's counter shows idioms, not products
+NEAR_CUT = 0.05  # own: a class that five points would change is less sure
 
-_ELEMENT_BYTES = {
-    "float64": 8,
-    "int64": 8,
-    "complex64": 8,
-    "complex128": 16,
-    "float16": 2,
-    "bfloat16": 2,
-    "int16": 2,
-    "int8": 1,
-    "uint8": 1,
-    "bool": 1,
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpeedOfLight:
-    """The least time that one call can take on a machine.
-
-    Attributes:
-        sol_us: largest of the three terms; 0 when the machine's peaks were not measured.
-        bound: the term that sets it: `bytes`, `flops`, `launches`; empty when sol_us is 0.
-        intensity: FLOPs per least byte.
-        ridge: FLOPs per byte at which the machine turns from memory to compute bound.
-        path: name of the arithmetic peak that was used.
-        work_us: what bytes and FLOPs alone would take with nothing held in a cache.
-        note: what the byte term leaves out, in words, or empty.
-    """
-
-    sol_us: float
-    bound: str
-    intensity: float
-    ridge: float
-    path: str = ""
-    work_us: float = 0.0
-    note: str = ""
-
-
-def speed_of_light(problem: Problem, machine: Machine) -> SpeedOfLight:
-    """Bound the time of one call from below.
-
-    `max(flops / peak, bytes / bandwidth, launch)`, where bytes are the least that must pass main
-    memory. That is `min_bytes` less what can stay in the last-level cache: on a CPU everything may
-    stay there between calls; on a GPU, where the inputs are flushed before each call, only outputs
-    that are not written back yet. The bound is therefore low rather than high: nothing honest is
-    faster.
-    """
-    path, peak = arithmetic_peak(problem, machine)
-    bandwidth = machine.bandwidth_bytes_per_s
-    candidates = problem.min_bytes if machine.target == "cpu" else _output_bytes(problem)
-    cached = min(machine.cache_bytes, candidates, problem.min_bytes)
-    note = ""
-    if cached and machine.target == "cpu":
-        whole = cached >= problem.min_bytes
-        note = (
-            f"{'all' if whole else 'part'} of the {problem.min_bytes / 1e6:.3g} MB that a call "
-            f"touches can stay in the {machine.cache_bytes / 1e6:.3g} MB cache, so main memory "
-            f"bounds only {(problem.min_bytes - cached) / 1e6:.3g} MB"
-        )
-    flops_us = problem.flops / peak * 1e6 if peak > 0 else 0.0
-    bytes_us = (problem.min_bytes - cached) / bandwidth * 1e6 if bandwidth > 0 else 0.0
-    streamed_us = problem.min_bytes / bandwidth * 1e6 if bandwidth > 0 else 0.0
-    terms = {"bytes": bytes_us, "flops": flops_us, "launches": machine.launch_us}
-    bound = max(terms, key=lambda term: terms[term])
-    return SpeedOfLight(
-        sol_us=terms[bound],
-        bound=bound if terms[bound] > 0 else "",
-        intensity=problem.flops / problem.min_bytes if problem.min_bytes else 0.0,
-        ridge=peak / bandwidth if bandwidth > 0 else 0.0,
-        path=path,
-        work_us=max(flops_us, streamed_us),
-        note=note,
-    )
-
-
-def arithmetic_peak(problem: Problem, machine: Machine) -> tuple[str, float]:
-    """Name and FLOP/s of the fastest path that the problem's arithmetic may take.
-
-    Matmul-like operators of half-precision problems run on a GPU's matrix units; float32 ones only
-    where the precision policy allows TF32. Falls back to the float32 path, then to no peak (0).
-    """
-    dtype = problem.dtype
-    names = [dtype, "float32"]
-    if machine.target == "cuda" and is_matmul(problem):
-        if dtype in ("float16", "bfloat16"):
-            other = "bfloat16" if dtype == "float16" else "float16"
-            names = [f"{dtype}_tensor", f"{other}_tensor", *names]
-        elif dtype == "float32" and problem.precision != "strict":
-            names = ["tf32_tensor", "tensorfloat32_tensor", "float32_tensor", *names]
-    for name in names:
-        if (peak := machine.flops_per_s.get(name, 0.0)) > 0:
-            return name, peak
-    return "", 0.0
-
-
-def is_matmul(problem: Problem) -> bool:
-    """Whether the reference calls an operator that is a matrix product at heart."""
-    return any(part in _bare(name) for name in problem.operators for part in MATMUL)
+CLASSES = ("compute", "memory", "latency", "balanced")
 
 
 def classify(
     problem: Problem, machine: Machine, evaluation: Evaluation, profile: Profile
 ) -> Classification:
-    """Place a kernel on the roofline twice: from the problem alone, and from what was measured.
+    """Place a candidate on the roofline twice: from the problem alone, and from what was measured.
 
     The theory's class says whose detectors run, also when the measurement disagrees. Measured
     classes use the cuts of NVIDIA's SpeedOfLight rule, on the GPU's throughput counters or, on a
-    CPU, on achieved bytes and FLOPs per second as shares of the measured peaks.
+    CPU, on achieved bytes and FLOPs per second as shares of the measured peaks. `system` is
+    measured where the device waits for the host; `mixed` where no class has half of the kernels'
+    time.
     """
     light = speed_of_light(problem, machine)
+    sheet = on_datasheet(problem, machine)
     theory = _theory(light, machine)
-    shares = _shares(problem, machine, evaluation, profile)
-    measured = _measured(*shares) if shares else "unknown"
-    level = _level(profile) if machine.target == "cuda" else ""
-    agree = measured == theory
+    if machine.target == "cuda":
+        seen = _seen_on_device(profile, matrix=light.path.endswith("_tensor"))
+    else:
+        seen = _seen_on_host(problem, machine, evaluation, profile)
+    agree = seen.name == theory or (seen.name, theory) == ("system", "latency")
+    sure = _theory_confidence(light, machine, theory)
     return Classification(
         theory=theory,
-        measured=measured,
+        measured=seen.name,
         dispatched=theory,
-        level=level,
+        level=seen.level,
         confidence="high" if agree else "low",
+        theory_confidence=sure,
+        measured_confidence=seen.confidence,
         sol_us=light.sol_us,
+        sheet_us=sheet.sol_us if sheet else 0.0,
         bound=light.bound,
         intensity=light.intensity,
         ridge=light.ridge,
-        text=_tell(light, machine, theory, measured, shares, level),
+        text=" ".join(
+            part
+            for part in (
+                _tell_theory(light, machine, theory, sure),
+                _tell_seen(seen),
+                ""
+                if agree or seen.name == "unknown"
+                else f"The two disagree; the detectors for {theory} kernels ran.",
+                _tell_roofs(machine, light, sheet),
+            )
+            if part
+        ),
     )
 
 
-def device_share(profile: Profile) -> float:
-    """Share of a call, 0..1, in which the device works: what a kernel's own gain is weighed by.
+def classify_recorded(profile: Profile) -> Classification:
+    """Place a recorded profile, of which no problem is known, by its counters alone.
 
-    1 where the gaps between kernels were not measured.
+    Without a class of a kernel (no counters, or the system comes first) all detectors run.
     """
-    return 1.0 - min(max(profile.get("system.gap_share", 0.0), 0.0), 1.0)
+    seen = _seen_on_device(profile, matrix=False)
+    return Classification(
+        theory="unknown",
+        measured=seen.name,
+        dispatched=seen.name if seen.name in CLASSES else "mixed",
+        level=seen.level,
+        confidence="low",
+        measured_confidence=seen.confidence,
+        text="No class in theory: which problem this is, is not known. " + _tell_seen(seen),
+    )
 
 
-def cuda_shares(profile: Profile) -> tuple[float, float] | None:
-    """Busy shares of a GPU's arithmetic and memory, 0..1; None where there are no counters.
-
-    From the compound throughputs, else from the busiest of their parts.
-    """
-    shares = []
-    for compound, parts in ((CUDA_COMPUTE, CUDA_UNITS), (CUDA_MEMORY, CUDA_LEVELS.values())):
-        seen = [profile[n] for n in parts if n in profile]
-        if compound in profile:
-            seen = [profile[compound]]
-        if not seen:
-            return None
-        shares.append(max(seen) / 100)
-    return shares[0], shares[1]
-
-
-def measured_class(profile: Profile) -> str:
-    """Class of a GPU kernel from its counters alone; `unknown` where there are none."""
-    shares = cuda_shares(profile)
-    return _measured(*shares) if shares else "unknown"
+# --- theory -----------------------------------------------------------------------------------
 
 
 def _theory(light: SpeedOfLight, machine: Machine) -> str:
@@ -210,91 +158,171 @@ def _theory(light: SpeedOfLight, machine: Machine) -> str:
     return "compute" if light.intensity > (1 + BALANCED_BAND) * light.ridge else "balanced"
 
 
-def _measured(compute: float, memory: float) -> str:
-    """Class from the busy shares of arithmetic and memory, each 0..1."""
-    if compute < BUSY and memory < BUSY:
-        return "latency"
-    if max(compute, memory) < NEAR_ROOF and abs(compute - memory) < TIE:
-        return "balanced"
-    return "compute" if compute > memory else "memory"
+def _theory_confidence(light: SpeedOfLight, machine: Machine, theory: str) -> str:
+    if light.ridge <= 0:
+        return ""
+    if theory == "latency":
+        return "high" if light.work_us < machine.launch_us else "medium"
+    if theory == "balanced":
+        return "low"
+    far = light.intensity * FAR_FROM_RIDGE <= light.ridge or (
+        light.intensity >= FAR_FROM_RIDGE * light.ridge
+    )
+    return "high" if far else "medium"
 
 
-def _shares(
+# --- measurement ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What a measurement shows.
+
+    Attributes:
+        name: the class, `system`, `mixed` or `unknown`.
+        confidence: `high`, `medium`, `low`, or empty for an unknown class.
+        shares: busy shares of arithmetic and memory, 0..1.
+        level: busiest memory level.
+        note: more in words, whole sentences.
+    """
+
+    name: str = "unknown"
+    confidence: str = ""
+    shares: tuple[float, float] | None = None
+    level: str = ""
+    note: str = ""
+
+
+def _seen_on_device(profile: Profile, *, matrix: bool) -> _Seen:
+    """Class of a call on a GPU.
+
+    Args:
+        profile: with the counters of each kernel, or of the whole.
+        matrix: whether the problem's arithmetic belongs on matrix units.
+    """
+    one = profile.of(profile.kernels[0]) if len(profile.kernels) == 1 else profile
+    seen = _of_kernels(profile) if len(profile.kernels) > 1 else _of_kernel(one, matrix)
+    busy = device_share(profile)
+    if busy >= DEVICE_BUSY:
+        return seen
+    inner = f", then at its kernels ({seen.name})" if seen.name != "unknown" else ""
+    return _Seen(
+        name="system",
+        confidence="medium",
+        shares=seen.shares,
+        level=seen.level,
+        note=(
+            f"The device works for {busy:.0%} of a call (cut {DEVICE_BUSY:.0%}): look at launches "
+            f"and gaps first{inner}. {seen.note}"
+        ).strip(),
+    )
+
+
+def _of_kernel(profile: Profile, matrix: bool) -> _Seen:
+    shares = cuda_shares(profile)
+    if shares is None:
+        return _Seen()
+    note = ""
+    if matrix and (percent := pipes.matrix_percent(profile)) is not None:
+        # Their own unit is what such products are to be measured by; but for idle units, that
+        # says nothing of what the kernel is busy with.
+        if percent / 100 >= MATRIX_WORK:
+            shares = percent / 100, shares[1]
+            note = "Arithmetic is that of the matrix units."
+        else:
+            note = f"The matrix units, to which this arithmetic belongs, are at {percent:.0f} %."
+    name = class_of(*shares)
+    moved = [
+        class_of(fraction(shares[0] + c), fraction(shares[1] + m))
+        for c in (-NEAR_CUT, NEAR_CUT)
+        for m in (-NEAR_CUT, NEAR_CUT)
+    ]
+    compound = CUDA_COMPUTE in profile and CUDA_MEMORY in profile
+    # Parts are lower bounds: what they call latency may be busy with a part not asked for.
+    sure = "high" if compound else "low" if name == "latency" else "medium"
+    if any(other != name for other in moved) and sure == "high":
+        sure = "medium"
+    return _Seen(name=name, confidence=sure, shares=shares, level=level(profile), note=note)
+
+
+def _of_kernels(profile: Profile) -> _Seen:
+    """Class of a call with several kernels: the one that has most of their time, else mixed."""
+    time: dict[str, float] = {}
+    for kernel in profile.kernels:
+        name = measured_class(profile.of(kernel))
+        time[name] = time.get(name, 0.0) + fraction(kernel.share)
+    known = {name: share for name, share in time.items() if name != "unknown"}
+    if not known:
+        return _Seen()
+    name, share = max(known.items(), key=lambda item: item[1])
+    total = sum(time.values())
+    told = ", ".join(f"{n} {s / total:.0%}" for n, s in sorted(known.items()) if total > 0)
+    return _Seen(
+        name=name if share > MOST * total else "mixed",
+        confidence="medium" if share > MOST * total else "low",
+        shares=cuda_shares(profile),
+        level=level(profile),
+        note=f"Of the time of its {len(profile.kernels)} kernels: {told}.",
+    )
+
+
+def _seen_on_host(
     problem: Problem, machine: Machine, evaluation: Evaluation, profile: Profile
-) -> tuple[float, float] | None:
-    """Busy shares of arithmetic and memory, 0..1, or None when they were not measured."""
-    if machine.target == "cuda":
-        return cuda_shares(profile)
+) -> _Seen:
     _, peak = arithmetic_peak(problem, machine)
     if evaluation.timing is None or peak <= 0 or machine.bandwidth_bytes_per_s <= 0:
-        return None
+        return _Seen()
     seconds = evaluation.timing.median_us / 1e6
-    if seconds <= 0:
-        return None
-    moved = max(problem.min_bytes, profile.get("system.operator_bytes", 0.0))
-    return problem.flops / seconds / peak, moved / seconds / machine.bandwidth_bytes_per_s
+    if not seconds > 0:
+        return _Seen()
+    moved = max(problem.min_bytes, reading(profile, "system.operator_bytes"))
+    shares = problem.flops / seconds / peak, moved / seconds / machine.bandwidth_bytes_per_s
+    return _Seen(name=class_of(*shares), confidence="medium", shares=shares)
 
 
-def _level(profile: Profile) -> str:
-    found = {level: profile[name] for level, name in CUDA_LEVELS.items() if name in profile}
-    return max(found, key=lambda level: found[level]) if found else ""
+# --- words ------------------------------------------------------------------------------------
 
 
-def _tell(
-    light: SpeedOfLight,
-    machine: Machine,
-    theory: str,
-    measured: str,
-    shares: tuple[float, float] | None,
-    level: str,
-) -> str:
+def _tell_theory(light: SpeedOfLight, machine: Machine, theory: str, sure: str) -> str:
     if light.ridge <= 0:
         first = "In theory not classified: this machine's peaks were not measured."
     elif theory == "latency":
         first = (
-            f"In theory latency bound: bytes and arithmetic need {light.work_us:.3g} us, "
-            f"{machine.device or 'the device'} needs {machine.launch_us:.3g} us to start anything."
+            f"In theory latency bound (confidence {sure}): bytes and arithmetic need "
+            f"{light.work_us:.3g} us, {machine.device or 'the device'} needs "
+            f"{machine.launch_us:.3g} us to start anything."
         )
     else:
         first = (
-            f"In theory {_words(theory)}: {light.intensity:.3g} FLOP per least byte, and this "
-            f"machine turns at {light.ridge:.3g} ({light.path})."
+            f"In theory {_words(theory)} (confidence {sure}): {light.intensity:.3g} FLOP per least "
+            f"byte, and this machine turns at {light.ridge:.3g} ({light.path})."
         )
-    if light.note:
-        first += f" {light.note[0].upper()}{light.note[1:]}."
-    if shares is None:
-        return f"{first} Not classified by measurement: counters or a time are missing."
-    compute, memory = shares
-    where = f", busiest level {level}" if level else ""
-    second = (
-        f"Measured {_words(measured)}: arithmetic at {compute:.0%} and memory at {memory:.0%} of "
-        f"peak{where}."
+    return f"{first} {light.note[0].upper()}{light.note[1:]}." if light.note else first
+
+
+def _tell_seen(seen: _Seen) -> str:
+    if seen.name == "unknown":
+        return "Not classified by measurement: counters or a time are missing."
+    told = f"Measured {_words(seen.name)} (confidence {seen.confidence})"
+    if seen.shares:
+        compute, memory = seen.shares
+        where = f", busiest level {seen.level}" if seen.level else ""
+        told += f": arithmetic at {compute:.0%} and memory at {memory:.0%} of peak{where}"
+    return f"{told}. {seen.note}".strip()
+
+
+def _tell_roofs(machine: Machine, light: SpeedOfLight, sheet: SpeedOfLight | None) -> str:
+    if machine.target != "cuda" or light.ridge <= 0:
+        return ""
+    if sheet is None or (source := datasheet(machine.device)) is None:
+        return f"No datasheet of {machine.device or 'this device'} is known: measured roofs only."
+    return (
+        f"No call is faster than {light.sol_us:.3g} us by measured peaks, nor than "
+        f"{sheet.sol_us:.3g} us by the {source.name}'s datasheet."
     )
-    if measured != theory:
-        second += f" The two disagree; the detectors for {theory} kernels ran."
-    return f"{first} {second}"
 
 
 def _words(name: str) -> str:
-    return "balanced" if name == "balanced" else f"{name} bound"
-
-
-def _output_bytes(problem: Problem) -> int:
-    total = 0
-    for spec in problem.outputs:
-        count = 1
-        for size in spec.shape:
-            count *= size
-        total += count * element_bytes(spec.dtype)
-    return total
-
-
-def element_bytes(dtype: str) -> int:
-    """Bytes of one element of a dtype given by torch's name; 4 for one that is not listed."""
-    return _ELEMENT_BYTES.get(dtype, 4)
-
-
-def _bare(operator: str) -> str:
-    """`aten::addmm.out` and `aten.addmm.default` both to `addmm`."""
-    name = operator.replace("::", ".").removeprefix("aten.")
-    return name.split(".")[0]
+    if name == "system":
+        return "bound by what surrounds its kernels"
+    return name if name in ("balanced", "mixed") else f"{name} bound"

@@ -26,6 +26,7 @@ def holder(tmp_path):
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
+        assert process.stdout is not None
         assert process.stdout.readline() == "True\n"
         yield process
         process.kill()

@@ -102,9 +102,34 @@ def test_expectations_after_swaps_follow_the_swapped_inputs(kit):
     bank.close()
 
 
-def test_a_problem_whose_answer_ignores_its_input_is_noted(kit):
-    bank = bank_of(kit, make("return x[0] * 0 + 1", "[torch.rand(300)]"))
-    assert "degenerate_problem" in bank.notes
+def test_timed_calls_mix_rows_of_two_sets_even_where_a_sum_hides_a_swap(kit):
+    bank = bank_of(kit, make("return x[0].mean()", "[torch.rand(64, 64)]"))
+    assert bank.spliceable == [0]
+    answers = {float(bank.expected_after_swaps(0, salt, True)[0].values) for salt in range(8)}
+    assert len(answers) >= 5  # equal cuts may meet
+    bank.close()
+
+
+def test_rows_of_whole_numbers_are_mixed_too_but_not_of_offsets_and_symmetric_matrices(kit):
+    inputs = "[torch.randint(0, 9, (99,)), torch.arange(99), torch.randperm(99), torch.eye(9) + 1]"
+    bank = bank_of(kit, make("return x[0] * 1.5, x[3] * 2", inputs))
+    assert bank.spliceable == [0]
+    bank.close()
+
+
+def test_the_digest_of_the_seeds_differs_from_bank_to_bank_and_shows_no_seed(kit):
+    source = make("return x[0] * 2", "[torch.rand(9)]")
+    one, two = bank_of(kit, source), bank_of(kit, source)
+    assert one.seeds_digest != two.seeds_digest
+    assert str(one.seed) not in one.seeds_digest
+    one.close()
+    two.close()
+
+
+def test_memory_that_the_reference_shares_with_its_inputs_is_known(kit):
+    bank = bank_of(kit, make("return x[0].t(), x[0].mean().expand(7)", "[torch.rand(5, 6)]"))
+    assert bank.shares == (frozenset([0]), frozenset())
+    assert bank.expands == (False, True)
     bank.close()
 
 

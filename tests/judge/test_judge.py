@@ -101,10 +101,10 @@ FAILURES = {
         "crashed",
         "timed call",
     ),
-    "the death of the fork server": (
+    "an attempt to kill the fork server": (
         {"forward": "os.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(9)"},
-        "crashed",
-        "in a call",
+        "runtime_error",
+        "not permitted",
     ),
     "garbage on its channel": (
         {

@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelpro.judge.numerics import CPU_CHUNK_ELEMENTS, compare, expect, rule_for
+from kernelpro.judge.numerics import CPU_CHUNK_ELEMENTS, compare, expect
+from kernelpro.judge.tolerances import rule_for
 
 seeds = st.integers(0, 2**31)
 scales = st.sampled_from([1e-6, 1e-3, 1.0, 1e3, 1e6])
@@ -155,3 +156,11 @@ def test_float64_is_held_to_float64():
     assert check_of(double * (1 + 1e-15), double, double)[0].ok
     assert not check_of(double.float().double(), double, double)[0].ok
     assert rule_for(torch.float64).rms_scale < 1e-9
+
+
+def test_where_float64_answers_another_whole_number_either_is_right():
+    native, double = torch.tensor([3, 5, 7]), torch.tensor([3, 6, 7])
+    assert check_of(torch.tensor([3, 5, 7]), native, double)[0].ok
+    assert check_of(torch.tensor([3, 6, 7]), native, double)[0].ok
+    assert not check_of(torch.tensor([3, 4, 7]), native, double)[0].ok
+    assert not check_of(torch.tensor([4, 6, 7]), native, double)[0].ok

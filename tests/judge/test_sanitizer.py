@@ -54,15 +54,20 @@ class ModelNew(torch.nn.Module):
 
 
 @pytest.fixture
-def check(tmp_path, monkeypatch):
+def scratch(tmp_path):
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def check(tmp_path, scratch, monkeypatch):
     folder = tmp_path / "bin"
     folder.mkdir()
     program = folder / "compute-sanitizer"
     program.write_text(PROGRAM.format(python=sys.executable))
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
     problem = problems.load("row_softmax", target="cpu", sizes={"rows": 4})
 
     def run(tools=("memcheck",), seconds=60.0, **environment):
@@ -77,14 +82,13 @@ def check(tmp_path, monkeypatch):
         assert not list(tmp_path.glob("sanitizer-*.log"))
         return {f.tool: f for f in found}
 
-    run.scratch = scratch
     return run
 
 
-def test_a_clean_run_is_ok_under_each_tool_and_calls_the_candidate_once_each(check):
+def test_a_clean_run_is_ok_under_each_tool_and_calls_the_candidate_once_each(check, scratch):
     found = check(tuple(CLEAN), RUN="1", **{f"SAYS_{t.upper()}": CLEAN[t] for t in CLEAN})
     assert {tool: f.ok for tool, f in found.items()} == dict.fromkeys(CLEAN, True)
-    assert (check.scratch / "called").read_text() == "xx"
+    assert (scratch / "called").read_text() == "xx"
 
 
 @pytest.mark.parametrize(
@@ -114,8 +118,8 @@ def test_a_log_without_a_summary_cannot_tell(check):
     assert "no device" in found["memcheck"].words
 
 
-def test_a_call_that_fails_cannot_tell(check):
-    (check.scratch / "called").mkdir()  # so that the candidate raises
+def test_a_call_that_fails_cannot_tell(check, scratch):
+    (scratch / "called").mkdir()  # so that the candidate raises
     found = check(RUN="1")
     assert found["memcheck"].ok is None
     assert "the call failed" in found["memcheck"].words

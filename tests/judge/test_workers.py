@@ -67,30 +67,30 @@ def test_a_killed_fork_server_is_started_again_and_its_workers_die_with_it(kit):
         zygote.close()
 
 
-def test_descendants_in_new_sessions_and_orphans_are_killed_with_their_worker(kit, tmp_path):
-    pids = tmp_path / "pids"
+def test_descendants_in_new_sessions_and_orphans_are_killed_with_their_worker(kit):
     candidate = kit.candidate(
-        "return self.right(x)",
-        at_import=f"""
+        at_import="""
+        started = []
         def start(orphan):
+            reading, writing = os.pipe()
             if os.fork() == 0:
                 os.setsid()
                 if orphan and os.fork() != 0:
                     os._exit(0)
-                os.write(os.open({str(pids)!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND),
-                         b'%d\\n' % os.getpid())
+                os.write(writing, b'%d' % os.getpid())
                 time.sleep(600)
                 os._exit(0)
+            started.append(int(os.read(reading, 20)))
         start(False)
         start(True)
-        while not os.path.exists({str(pids)!r}) or open({str(pids)!r}).read().count('\\n') < 2:
-            time.sleep(0.01)
         """,
+        forward="raise RuntimeError(f'pids {started}')",
     )
     with kit.judge() as judge:
         with judge.judging(candidate) as (evaluation, _):
-            assert evaluation.outcome is Outcome.ACCEPTED, evaluation.message
-            started = [int(line) for line in pids.read_text().split()]
+            assert "pids" in evaluation.message
+            pids = evaluation.message.rpartition("pids [")[2].partition("]")[0]
+            started = [int(pid) for pid in pids.split(",")]
             assert len(started) == 2
             assert not any(gone(pid) for pid in started)
         assert wait_until(lambda: all(gone(pid) for pid in started))
@@ -104,7 +104,7 @@ def test_nothing_is_left_behind_after_close(kit):
         assert evaluation.outcome is Outcome.ACCEPTED
         scratch = judge.zygote.scratch
         started = {c.pid for c in psutil.Process().children(recursive=True)} - before
-        assert len(started) == 3  # fork server, baseline, candidate
+        assert len(started) == 4  # fork server, baseline, candidate, and one for the next
     assert all(gone(pid) for pid in started)
     assert not scratch.exists()
     del judge

@@ -14,6 +14,8 @@ FILE = Path(__file__).parents[2] / "plugin_examples/kernelpro-huge-pages/kernelp
 @pytest.fixture
 def plugin():
     spec = importlib.util.spec_from_file_location(FILE.stem, FILE)
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
-from kernelpro import Candidate
+from kernelpro import Candidate, Problem
 from kernelpro.plugins.reject_static import MAX_SOURCE_BYTES, reject
 
+PROBLEM = Problem(name="any", origin="test", source="", target="cpu")
 GOOD = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    pass\n"
 
 
@@ -17,7 +20,7 @@ GOOD = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    pass\n"
     ],
 )
 def test_what_could_work_passes(source):
-    assert reject(Candidate(source=source)) is None
+    assert reject(Candidate(source=source), PROBLEM) is None
 
 
 @pytest.mark.parametrize(
@@ -34,4 +37,10 @@ def test_what_could_work_passes(source):
     ],
 )
 def test_what_cannot_work_is_refused_with_the_reason(source, words):
-    assert words in (reject(Candidate(source=source)) or "")
+    assert words in (reject(Candidate(source=source), PROBLEM) or "")
+
+
+def test_a_precision_switch_is_refused_under_strict_only():
+    source = GOOD + "torch.backends.cuda.matmul.allow_tf32 = True\n"
+    assert "precision_switch (line 6)" in (reject(Candidate(source=source), PROBLEM) or "")
+    assert reject(Candidate(source=source), replace(PROBLEM, precision="tf32")) is None

@@ -1,7 +1,9 @@
+import math
+
 import pytest
 
-from kernelpro import Evaluation, Outcome, Profile
-from kernelpro.profiling import roofline
+from kernelpro import Evaluation, Kernel, Metric, Outcome, Profile
+from kernelpro.profiling import pipes, roofline
 from tests.profiling.samples import accepted, machine, problem, profile
 
 MATMUL = {"aten::addmm": 1}
@@ -153,3 +155,139 @@ def test_a_machine_without_peaks_gives_no_bound_and_no_class():
     found = roofline.classify(problem(), bare, accepted(), Profile())
     assert found.measured == "unknown"
     assert "peaks were not measured" in found.text
+
+
+# --- several kernels, idle devices, matrix units, recorded files ------------------------------
+
+
+def shares(compute, memory, **more):
+    return {roofline.CUDA_COMPUTE: compute, roofline.CUDA_MEMORY: memory} | more
+
+
+def cuda(metrics, kernels=(), of=None, **changes):
+    seen = Profile(
+        metrics=profile(metrics).metrics,
+        kernels=tuple(
+            Kernel(name=f"k{i}", share=share, metrics=profile(values).metrics)
+            for i, (share, values) in enumerate(kernels)
+        ),
+    )
+    return roofline.classify(of or problem(), machine("cuda", **changes), accepted(), seen)
+
+
+def test_the_class_of_several_kernels_is_the_one_with_more_than_half_of_their_time():
+    kernels = [(0.6, shares(20, 85)), (0.3, shares(85, 20)), (0.1, shares(10, 10))]
+    found = cuda({}, kernels)
+    assert found.measured == "memory"
+    assert "compute 30%, latency 10%, memory 60%" in found.text
+    even = cuda({}, [(0.5, shares(20, 85)), (0.5, shares(85, 20))])
+    assert (even.measured, even.measured_confidence) == ("mixed", "low")
+
+
+def test_a_single_kernels_own_counters_are_used():
+    assert cuda({}, [(1.0, shares(20, 85))]).measured == "memory"
+
+
+def test_where_the_device_waits_for_the_host_the_system_comes_first():
+    found = cuda(shares(20, 85) | {"system.gap_share": 0.3})
+    assert found.measured == "system"
+    assert "works for 70% of a call" in found.text
+    assert "then at its kernels (memory)" in found.text
+    assert found.dispatched == found.theory == "memory"
+    assert cuda(shares(20, 85) | {"system.gap_share": 0.19}).measured == "memory"
+
+
+def test_short_work_and_an_idle_device_agree():
+    found = cuda({"system.gap_share": 0.9}, of=problem(10_000, 90_000), launch_us=5.0)
+    assert (found.theory, found.measured, found.confidence) == ("latency", "system", "high")
+
+
+@pytest.mark.parametrize(
+    ("tensor", "measured", "words"),
+    [
+        (85, "compute", "that of the matrix units"),
+        (30, "latency", "that of the matrix units"),
+        (0, "compute", "are at 0 %"),  # it does its products on the FMA pipe
+    ],
+)
+def test_half_precision_products_are_measured_by_the_matrix_units(tensor, measured, words):
+    product = problem(dtype="bfloat16", operators=MATMUL)
+    found = cuda(shares(90, 40) | {pipes.TENSOR_MMA: tensor, pipes.TENSOR: 90}, of=product)
+    assert found.measured == measured
+    assert words in found.text
+
+
+def test_other_problems_are_not_measured_by_the_matrix_units():
+    assert cuda(shares(90, 40) | {pipes.TENSOR: 50}).measured == "compute"
+
+
+@pytest.mark.parametrize(("conflicts", "level"), [(90, "shared memory"), (10, "L1")])
+def test_shared_memory_is_named_where_bank_conflicts_fill_l1(conflicts, level):
+    l1 = {
+        roofline.CUDA_LEVELS["L1"]: 80,
+        roofline.CUDA_LEVELS["DRAM"]: 20,
+        roofline.CONFLICTS: conflicts,
+        roofline.SHARED_WAVEFRONTS: 100,
+    }
+    assert cuda(shares(20, 80) | l1).level == level
+
+
+@pytest.mark.parametrize(
+    ("flops", "min_bytes", "sure"),
+    [
+        (400_000_000, 100_000_000, "high"),  # 4 against a ridge of 10
+        (700_000_000, 100_000_000, "medium"),
+        (1_000_000_000, 100_000_000, "low"),
+        (2_000_000_000, 100_000_000, "high"),
+        (1_000, 1_000, "high"),
+        (1_000, 90_000, "medium"),
+    ],
+)
+def test_theory_is_surer_the_further_from_the_ridge(flops, min_bytes, sure):
+    found = cuda({}, of=problem(flops, min_bytes))
+    assert found.theory_confidence == sure
+    assert f"(confidence {sure})" in found.text
+
+
+@pytest.mark.parametrize(
+    ("metrics", "sure"),
+    [
+        (shares(20, 85), "high"),
+        (shares(20, 62), "medium"),  # three points from being latency
+        ({roofline.CUDA_UNITS[1]: 20, roofline.CUDA_LEVELS["L2"]: 85}, "medium"),
+        ({roofline.CUDA_UNITS[1]: 20, roofline.CUDA_LEVELS["L2"]: 30}, "low"),  # to be confirmed
+        ({}, ""),
+    ],
+)
+def test_parts_of_a_throughput_are_trusted_less_than_the_whole(metrics, sure):
+    assert cuda(metrics).measured_confidence == sure
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_counter_that_is_no_number_counts_as_not_there(bad):
+    found = cuda(dict.fromkeys((*roofline.NEEDS["cuda"], "system.gap_share"), bad))
+    assert found.measured == "unknown"
+    mixed = shares(bad, 85) | {roofline.CUDA_UNITS[0]: 20.0, roofline.CUDA_LEVELS["DRAM"]: bad}
+    assert cuda(mixed).measured == "memory"
+    absent = Profile(metrics={roofline.CUDA_COMPUTE: Metric(value=None)})
+    assert roofline.classify_recorded(absent).measured == "unknown"
+
+
+def test_a_datasheet_gives_a_second_roof():
+    card = {"bandwidth_bytes_per_s": 3e12, "device": "NVIDIA H100 80GB HBM3"}
+    found = cuda({}, **card)
+    assert found.sheet_us == pytest.approx(100e6 / 3.352e12 * 1e6)
+    assert found.sheet_us < found.sol_us
+    assert "H100 SXM's datasheet" in found.text
+    unknown = cuda({})
+    assert unknown.sheet_us == 0
+    assert "No datasheet of a test device is known" in unknown.text
+
+
+def test_a_recorded_kernel_has_a_measured_class_only():
+    found = roofline.classify_recorded(profile(shares(20, 85)))
+    assert (found.theory, found.measured, found.dispatched) == ("unknown", "memory", "memory")
+    assert (found.sol_us, found.bound) == (0, "")
+    assert "is not known" in found.text
+    bare = roofline.classify_recorded(Profile())
+    assert (bare.measured, bare.dispatched) == ("unknown", "mixed")

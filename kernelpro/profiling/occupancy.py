@@ -1,0 +1,94 @@
+"""How many blocks and warps fit on a multiprocessor, and in how many waves a grid runs.
+
+The profiler's own launch facts decide where they are there; else the CUDA occupancy calculator's
+arithmetic on registers, shared memory and block size (CUDA C++ Programming Guide, compute
+capabilities 8.0 and 9.0).
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kernelpro.profiling.readings import first_reading, reading
+
+GRID = "launch__grid_size"
+BLOCK = "launch__block_size"
+REGISTERS = "launch__registers_per_thread"
+MULTIPROCESSORS = "device__attribute_multiprocessor_count"
+SHARED = "launch__shared_mem_per_block_allocated"
+LIMITS = {
+    "registers": "launch__occupancy_limit_registers",
+    "shared memory": "launch__occupancy_limit_shared_mem",
+    "blocks": "launch__occupancy_limit_blocks",
+    "warps": "launch__occupancy_limit_warps",
+}
+DEVICE = {
+    "warps": "device__attribute_max_warps_per_multiprocessor",
+    "blocks": "device__attribute_max_blocks_per_multiprocessor",
+    "registers": "device__attribute_max_registers_per_multiprocessor",
+    "shared": "device__attribute_max_shared_memory_per_multiprocessor",
+}
+FACTS = (*LIMITS.values(), *DEVICE.values(), SHARED)
+
+WARP = 32
+_A100_AND_H100 = {"warps": 64.0, "blocks": 32.0, "registers": 65536.0}
+_THREADS, _REGISTERS = 2048.0, 255.0  # the most of a multiprocessor, and of a thread
+_REGISTER_UNIT = 256  # registers are handed out to warps in units of 256,
+_WARP_UNIT = 4  # to as many warps on each of the four schedulers,
+_THREAD_UNIT = 8  # and rounded up to 8 a thread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occupancy:
+    """What fits on one multiprocessor at a time.
+
+    Attributes:
+        blocks: resident blocks.
+        warps: resident warps.
+        share: warps over the most that a multiprocessor can hold, 0..1.
+        limits: resident blocks that each resource allows, by the resource's name.
+    """
+
+    blocks: float
+    warps: float
+    share: float
+    limits: Mapping[str, float]
+
+    @property
+    def limiter(self) -> str:
+        """The resource that allows the fewest blocks."""
+        return min(self.limits, key=lambda name: self.limits[name])
+
+
+def occupancy(profile: Mapping[str, float]) -> Occupancy | None:
+    """What fits, from launch facts; None without a block size."""
+    block = reading(profile, BLOCK)
+    if block <= 0:
+        return None
+    device = {n: max(reading(profile, DEVICE[n]), 0) or v for n, v in _A100_AND_H100.items()}
+    warps = math.ceil(min(block, _THREADS) / WARP)
+    limits = {"blocks": device["blocks"], "warps": device["warps"] // warps}
+    if (registers := reading(profile, REGISTERS)) > 0:
+        rounded = math.ceil(min(registers, _REGISTERS) / _THREAD_UNIT) * _THREAD_UNIT * WARP
+        of_warp = math.ceil(rounded / _REGISTER_UNIT) * _REGISTER_UNIT
+        limits["registers"] = device["registers"] // of_warp // _WARP_UNIT * _WARP_UNIT // warps
+    room, shared = reading(profile, DEVICE["shared"]), reading(profile, SHARED)
+    if room > 0 and shared > 0:
+        limits["shared memory"] = room // shared
+    limits |= {n: v for n, name in LIMITS.items() if (v := reading(profile, name)) > 0}
+    blocks = max(min(limits.values()), 0.0)
+    return Occupancy(
+        blocks=blocks,
+        warps=blocks * warps,
+        share=min(blocks * warps / device["warps"], 1.0),
+        limits=limits,
+    )
+
+
+def waves(profile: Mapping[str, float]) -> float:
+    """In how many rounds the grid fills the device; 0 where the facts are missing."""
+    if (told := first_reading(profile, "launch__waves_per_multiprocessor")) is not None:
+        return told
+    fits = occupancy(profile)
+    at_once = fits.blocks * reading(profile, MULTIPROCESSORS) if fits else 0.0
+    return reading(profile, GRID) / at_once if at_once > 0 else 0.0

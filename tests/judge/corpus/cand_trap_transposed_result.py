@@ -1,0 +1,13 @@
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, features, width):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(width, features) / features**0.5)
+        self.bias = torch.nn.Parameter(torch.zeros(width))
+
+    def forward(self, x):
+        out = self.weight @ x.t()
+        out += self.bias[:, None]
+        return out.relu_().t()

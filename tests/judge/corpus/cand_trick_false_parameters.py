@@ -1,0 +1,14 @@
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, features, width):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(width, features) / features**0.5)
+        self.bias = torch.nn.Parameter(torch.zeros(width))
+
+    def forward(self, x):
+        return torch.relu(x @ self.weight.t() + self.bias)
+
+    def parameters(self, recurse=True):
+        return map(torch.nn.Parameter, (self.weight.clone(), self.bias.clone()))

@@ -1,0 +1,13 @@
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, features, width):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(width, features) / features**0.5)
+        self.bias = torch.nn.Parameter(torch.zeros(width))
+
+    def forward(self, x):
+        u, s, v = torch.linalg.svd(self.weight, full_matrices=False)
+        weight = (u[:, :-2] * s[:-2]) @ v[:-2]
+        return torch.relu(x @ weight.t() + self.bias)
