@@ -23,7 +23,7 @@ from typing import Any
 
 from kernelpro.errors import KernelproError
 from kernelpro.isolation import Hooks
-from kernelpro.judge import profiled
+from kernelpro.judge import watched
 from kernelpro.manager import create_plugin_manager
 from kernelpro.profiling.counters import cupti, launches, ncu, packs
 from kernelpro.profiling.dispatch import Dispatcher
@@ -100,7 +100,7 @@ def measure(
         job = Path(folder) / "job.json"
         request = {
             "candidate": None,
-            "warm": profiled.WARM,
+            "warm": watched.WARM,
             "problem": {
                 "name": module.replace(" ", "_"),
                 "origin": "benchmark",
@@ -110,7 +110,7 @@ def measure(
             },
         }
         job.write_text(json.dumps(request), encoding="utf-8")
-        model, inputs, _ = profiled.load(request)
+        model, inputs, _ = watched.load(request)
 
         def call() -> None:
             with torch.no_grad():
@@ -162,7 +162,7 @@ def through_ncu(job: Path, metrics: list[str], folder: Path) -> tuple[float | No
     """Seconds of an ncu process for the same counters; None and why when it recorded nothing."""
     try:
         done = ncu.record(
-            [sys.executable, "-m", "kernelpro.judge.profiled", str(job)],
+            [sys.executable, "-m", "kernelpro.judge.watched", str(job)],
             folder / "report.ncu-rep",
             ncu.Wanted(metrics=tuple(dict.fromkeys(metrics)), source=False),
             deadline_s=DEADLINE_S,

@@ -24,6 +24,7 @@ from kernelpro.judge.audit import Audit, audited
 from kernelpro.judge.judge import Judge, JudgeSettings
 from kernelpro.judge.tolerances import POLICIES
 from kernelpro.manager import create_plugin_manager
+from kernelpro.profiling.cpu import callgrind
 from kernelpro.profiling.roofline import SpeedOfLight, speed_of_light
 from kernelpro.records import (
     Candidate,
@@ -52,6 +53,8 @@ DEFAULT_SECONDS = 120.0
 # A search ends when its best is within this factor of the speed of light. Never on a CPU: what a
 # processor that others use reached when it was measured is no bound for what it reaches later.
 STOP_RATIO = {"cuda": AT_SPEED_OF_LIGHT, "cpu": 0.0}
+# Names that ask collectors for what takes seconds.
+DEEP = frozenset({callgrind.TIER})
 # Winners that fail when judged again are demoted; so many are tried.
 CONFIRM_AT_MOST = 3
 
@@ -270,10 +273,14 @@ def profile(
     target: str = "auto",
     sizes: Mapping[str, int] | None = None,
     precision: str = "strict",
+    deep: bool = False,
     block: Iterable[str] = (),
     judge: JudgeSettings | None = None,
 ) -> tuple[Problem, Machine, Measured, tuple[str, ...]]:
     """Build, judge, time and profile one candidate file against a problem.
+
+    With deep also what takes too long for a search: on the CPU exact counts of instructions under
+    callgrind. (On a GPU see `recordings.record`, which runs Nsight Compute.)
 
     Returns:
         The problem, the machine, what was measured, and sentences about plugins that failed.
@@ -287,7 +294,8 @@ def profile(
         evaluation = Evaluation(outcome=Outcome.REFUSED, message=reason)
         refused = Measured(evaluation=evaluation)
         return task, chosen.machine(), refused, tuple(hooks.complaints)
-    with Bench(task, chosen, hooks, settings=judge) as bench:
+    extra = DEEP if deep else frozenset()
+    with Bench(task, chosen, hooks, settings=judge, extra=extra) as bench:
         bench.baseline()
         measured = bench.evaluate(subject)
         return task, bench.machine, measured, tuple((*hooks.complaints, *bench.complaints))

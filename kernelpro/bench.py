@@ -53,7 +53,18 @@ class Bench:
         hooks: Hooks,
         *,
         settings: JudgeSettings | None = None,
+        extra: frozenset[str] = frozenset(),
     ) -> None:
+        """Join the parts.
+
+        Args:
+            problem: what the candidates must compute.
+            target: where they run.
+            hooks: collectors and detectors.
+            settings: the judge's settings.
+            extra: names of metrics to collect beside those that detectors need.
+        """
+        self.extra = extra
         self.problem = problem
         self.target = target
         self.hooks = hooks
@@ -157,7 +168,7 @@ class Bench:
         began = time.perf_counter()
         # What theory says decides which detectors run, so it is asked before anything is measured.
         theory = roofline.classify(self.problem, self.machine, evaluation, Profile())
-        names = self.dispatcher.needs(self.target.name, theory.theory)
+        names = self.dispatcher.needs(self.target.name, theory.theory) | self.extra
         profile = self.hooks.collect(self.problem, candidate, evaluation, names, session)
         classification = roofline.classify(self.problem, self.machine, evaluation, profile)
         phases["profile"] = time.perf_counter() - began

@@ -5,16 +5,21 @@ SASS listings are reduced to the same metrics that a search collects, and the sa
 """
 
 import gzip
+import json
+import os
 import re
+import sys
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernelpro.errors import KernelproError
 from kernelpro.isolation import Hooks
+from kernelpro.judge.sanitizer import plain
 from kernelpro.manager import create_plugin_manager
 from kernelpro.profiling import roofline
-from kernelpro.profiling.counters import ncu_report, report_file
+from kernelpro.profiling.counters import ncu, ncu_report, report_file
 from kernelpro.profiling.counters.ncu_report import StoredRule
 from kernelpro.profiling.dispatch import Dispatcher
 from kernelpro.profiling.sass import facts as sass_facts
@@ -125,6 +130,38 @@ def diagnose(
         examined=tuple(found),
         notes=(*notes, *hooks.complaints, *desk.dispatcher.complaints),
     )
+
+
+def record(
+    candidate: Candidate, problem: Problem, report: Path, *, seconds: float = 300.0
+) -> Recording:
+    """Record one call of an accepted candidate with Nsight Compute, and diagnose the report.
+
+    All of ncu's sections with counters by instruction: what the in-process counters cannot give.
+
+    Args:
+        candidate: what to call; it runs unconfined, so it must have been accepted.
+        problem: whose inputs it gets.
+        report: the .ncu-rep file to write.
+        seconds: when to give up.
+
+    Raises:
+        KernelproError: there is no ncu, or it recorded nothing; the message says why.
+    """
+    with tempfile.TemporaryDirectory(prefix="kernelpro-") as folder:
+        source, job = Path(folder) / "candidate.py", Path(folder) / "job.json"
+        source.write_text(candidate.source, encoding="utf-8")
+        job.write_text(json.dumps({"candidate": str(source), "problem": plain(problem)}))
+        root = Path(__file__).resolve().parents[1]
+        ncu.record(
+            [sys.executable, "-m", "kernelpro.judge.watched", str(job)],
+            report.resolve(),
+            ncu.Wanted(section_set="full"),
+            deadline_s=seconds,
+            environment={**os.environ, "PYTHONPATH": str(root)},
+            folder=Path(folder),
+        )
+    return diagnose(report, problem=problem)
 
 
 def kind_of(path: Path) -> str:

@@ -55,13 +55,14 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             told.append(_plain(recording, args.top))
         else:
-            print(_text(recording, args.top, args.metrics))
+            print(text(recording, args.top, metrics=args.metrics))
     if args.json:
         print(json.dumps(told, indent=1))
     return status
 
 
-def _text(recording: "Recording", top: int, metrics: bool) -> str:
+def text(recording: "Recording", top: int, *, metrics: bool) -> str:
+    """Tell a recording: each kernel's class, its best findings, and the profiler's own rules."""
     where = f" on {recording.device}" if recording.device else ""
     count = len(recording.examined)
     what = "" if recording.kind == "timeline" else f", {count} kernel{'s' * (count != 1)}"
@@ -73,11 +74,11 @@ def _text(recording: "Recording", top: int, metrics: bool) -> str:
 
 
 def _kernel(examined: "Examined", top: int, metrics: bool) -> list[str]:
-    from kernelpro.cli import text
+    from kernelpro.cli.text import profile_lines
 
     share = f" ({examined.share:.0%} of the recorded time)" if 0 < examined.share < 1 else ""
     lines = [f"== {examined.name}{share}", examined.classification.text]
-    lines += text.profile_lines(examined.profile, examined.diagnoses, top=top, metrics=metrics)
+    lines += profile_lines(examined.profile, examined.diagnoses, top=top, metrics=metrics)
     for rule in sorted(examined.rules, key=lambda rule: -rule.speedup_pct)[:top]:
         estimate = f" (estimates {rule.speedup_pct:.0f} % {rule.speedup_kind})"
         lines.append(

@@ -3,8 +3,12 @@
 import argparse
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernelpro.cli.arguments import add_precision, add_problem_options, positive
+
+if TYPE_CHECKING:
+    from kernelpro.records import Problem
 
 Subparsers = argparse._SubParsersAction
 
@@ -24,6 +28,11 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
     command.add_argument(
         "--top", type=positive, default=5, metavar="N", help="findings to tell (default: 5)"
     )
+    command.add_argument(
+        "--deep",
+        action="store_true",
+        help="also run Nsight Compute (GPU) or callgrind (CPU) on it, which takes seconds",
+    )
     command.add_argument("--metrics", action="store_true", help="list every metric as well")
     command.add_argument("--json", action="store_true", help="print everything as JSON")
     command.set_defaults(run=run)
@@ -42,8 +51,10 @@ def run(args: argparse.Namespace) -> int:
         target=args.target,
         sizes=dict(args.size) or None,
         precision=args.precision,
+        deep=args.deep,
         block=args.without,
     )
+    accepted = measured.evaluation.outcome is Outcome.ACCEPTED
     if args.json:
         print(
             json.dumps(
@@ -63,4 +74,22 @@ def run(args: argparse.Namespace) -> int:
         print(text.measured(problem, machine, measured, top=args.top, metrics=args.metrics))
         for sentence in complaints:
             print(f"note: {sentence}")
-    return 0 if measured.evaluation.outcome is Outcome.ACCEPTED else 1
+        if args.deep and accepted and problem.target == "cuda":
+            _record(args.candidate, problem, args.top)
+    return 0 if accepted else 1
+
+
+def _record(candidate: Path, problem: "Problem", top: int) -> None:
+    """Record one call with Nsight Compute beside the candidate's file, and tell what it shows."""
+    from kernelpro.cli.diagnose import text
+    from kernelpro.errors import KernelproError
+    from kernelpro.recordings import record
+    from kernelpro.records import Candidate
+
+    source = candidate.read_text(encoding="utf-8")
+    try:
+        recording = record(Candidate(source=source), problem, candidate.with_suffix(".ncu-rep"))
+    except KernelproError as error:
+        print(f"not recorded by Nsight Compute: {error}")
+    else:
+        print(text(recording, top, metrics=False))

@@ -8,6 +8,8 @@ import os
 import time
 from pathlib import Path
 
+import torch
+
 from kernelpro.judge import processes
 from kernelpro.judge.correctness import Findings
 from kernelpro.judge.workers import WorkerProcess
@@ -32,7 +34,7 @@ IDLE_SHARE = 0.4  # own: of the time; an idle worker was seen to use less than 0
 IDLE_LOOKS = 3  # a look that falls into the end of a long spin is repeated
 SCRATCH_BYTES = 256 << 20  # own: a CUDA extension's build takes about 10 MB
 MEMORY_FACTOR = 16  # own: of what the problem's inputs, parameters and outputs take
-MEMORY_SLACK_BYTES = 4 << 30  # own: contexts, libraries' workspaces, compilers
+MEMORY_SLACK_BYTES = 8 << 30  # own: contexts, libraries' workspaces, compilers
 MOST_WORDS = 3
 
 
@@ -72,10 +74,24 @@ def check_traces(worker: WorkerProcess, findings: Findings) -> None:
         )
 
 
-def check_memory(worker: WorkerProcess, findings: Findings, held_bytes: int) -> None:
-    """Flag a candidate that takes far more memory than the problem's tensors."""
+def free_device_bytes(device: str) -> int:
+    """Free memory of the GPU as this process sees it; 0 on the CPU."""
+    return int(torch.cuda.mem_get_info()[0]) if device == "cuda" else 0
+
+
+def check_memory(
+    worker: WorkerProcess, findings: Findings, held_bytes: int, free_before: int
+) -> None:
+    """Flag a candidate that takes far more memory than the problem's tensors.
+
+    Args:
+        worker: its process.
+        findings: where to note it.
+        held_bytes: what inputs, parameters and outputs take.
+        free_before: free memory of the GPU before it was loaded; 0 on the CPU.
+    """
     limit = MEMORY_FACTOR * held_bytes + MEMORY_SLACK_BYTES
-    taken = _peak_bytes(worker.pid)
+    taken = max(_peak_bytes(worker.pid), free_before - free_device_bytes(worker.device))
     if taken > limit:
         findings.flag(
             "memory_hog",

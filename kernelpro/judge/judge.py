@@ -254,6 +254,7 @@ class Judge:
         """Take a candidate through load, judge and time; any failure ends it as a value."""
         bank = trial.bank
         step = "loading"
+        free = conduct.free_device_bytes(worker.device)
         try:
             with _phase(phases, "load"):
                 perturbed = trial.load(worker, candidate)
@@ -292,7 +293,7 @@ class Judge:
         if findings.ok:
             try:
                 with _phase(phases, "judge"):
-                    share = self._check_conduct(worker, trial, findings)
+                    share = self._check_conduct(worker, trial, findings, free)
             except Failure as failure:
                 return self._failed(trial, failure, worker, "its last answers")
         if not findings.ok:
@@ -323,13 +324,13 @@ class Judge:
         )
 
     def _check_conduct(
-        self, worker: WorkerProcess, trial: Trial, findings: Findings
+        self, worker: WorkerProcess, trial: Trial, findings: Findings, free_before: int
     ) -> float | None:
         """Judge what the candidate did besides computing; the libraries' share if asked for."""
         deadline_s = self.settings.call_deadline_s
         conduct.check_state(worker, findings, deadline_s)
         conduct.check_traces(worker, findings)
-        conduct.check_memory(worker, findings, trial.bank.held_bytes)
+        conduct.check_memory(worker, findings, trial.bank.held_bytes, free_before)
         policy, share = self.settings.require_custom_kernel, None
         if policy != "off" and findings.ok:
             reply = worker.channel.request(

@@ -79,7 +79,7 @@ def check(
     job = folder / "job.json"
     source = folder / "sanitized_candidate.py"
     source.write_text(candidate.source, encoding="utf-8")
-    job.write_text(json.dumps({"candidate": str(source), "problem": _plain(problem)}))
+    job.write_text(json.dumps({"candidate": str(source), "problem": plain(problem), "warm": 0}))
     running = [_start(program, tool, job, folder, environment) for tool in tools]
     until = time.monotonic() + seconds
     return [
@@ -88,7 +88,8 @@ def check(
     ]
 
 
-def _plain(problem: Problem) -> dict[str, Any]:
+def plain(problem: Problem) -> dict[str, Any]:
+    """What a job of `judge/watched.py` says of a problem."""
     return {
         "name": problem.name,
         "origin": problem.origin,
@@ -115,7 +116,7 @@ def _start(
         sys.executable,
         "-P",
         "-m",
-        "kernelpro.judge.sanitized",
+        "kernelpro.judge.watched",
         str(job),
     ]
     process = subprocess.Popen(

@@ -71,7 +71,7 @@ class JudgeSettings:
     output_bytes: int = 8 << 20
     file_bytes: int = 1 << 30
     memory_bytes: int = 0
-    scratch_bytes: int = 4 << 30
+    scratch_bytes: int = 256 << 20
     max_processes: int = 256
     max_threads: int = 4096
     isolation: str = "basic"

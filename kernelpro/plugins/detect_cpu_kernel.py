@@ -1,8 +1,9 @@
 """Detectors of the CPU target, kernel level: roofs, traffic of main memory, caches, branches."""
 
 import math
+import re
 
-from kernelpro import Action, Detector, Diagnosis, Evidence, detector, hookimpl
+from kernelpro import Action, Detector, Diagnosis, Evidence, TensorSpec, detector, hookimpl
 from kernelpro.profiling.cpu.bounds import room, where
 from kernelpro.profiling.roofline import BUSY, NEAR_ROOF
 from kernelpro.profiling.thresholds import cut
@@ -243,7 +244,6 @@ def page_table_walks(evidence: Evidence) -> Diagnosis | None:
     )
 
 
-def _bytes(spec: object) -> float:
-    shape, dtype = getattr(spec, "shape", ()), str(getattr(spec, "dtype", "float32"))
-    digits = "".join(c for c in dtype if c.isdigit())
-    return math.prod(shape) * (int(digits) if digits else 8) / 8
+def _bytes(spec: TensorSpec) -> float:
+    bits = re.search(r"\d+", spec.dtype)  # bool has none and takes a byte
+    return math.prod(spec.shape) * (int(bits[0]) if bits else 8) / 8

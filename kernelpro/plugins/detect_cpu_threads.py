@@ -46,6 +46,7 @@ def idle_threads(evidence: Evidence) -> Diagnosis | None:
 @detector(
     level="system",
     needs=("cpu.asm.parallel", "cpu.time_us"),
+    wants=("cpu.thread_share",),
     targets=("cpu",),
     group="threads",
     threshold="no parallel region in the library, call > 50 us (own)",
@@ -56,6 +57,8 @@ def serial_code(evidence: Evidence) -> Diagnosis | None:
     limit = cut("serial_code.us")
     if evidence.profile["cpu.asm.parallel"] or threads < 2 or time <= limit:
         return None
+    if evidence.profile.get("cpu.thread_share", 0.0) >= cut("idle_threads.share"):
+        return None  # someone else, such as torch, spreads the work
     return Diagnosis(
         bottleneck=(
             f"the library starts no threads of its own, and a call takes {time:.0f} us (cut "
@@ -111,12 +114,13 @@ def thread_imbalance(evidence: Evidence) -> Diagnosis | None:
     wants=("cpu.preemptions", "cpu.perf.migrations"),
     targets=("cpu",),
     group="threads",
-    threshold="more threads at work than both sides may use (exact)",
+    threshold="twice as many threads at work as both sides may use (own)",
 )
 def too_many_threads(evidence: Evidence) -> Diagnosis | None:
     """More threads work than there are processors for them."""
     active, threads = evidence.profile["cpu.threads_active"], evidence.machine.threads
-    if threads < 1 or active <= threads:
+    # Torch's pool and the kernel's share the calling thread: together one less than twice as many.
+    if threads < 1 or active < 2 * threads:
         return None
     switched = evidence.profile.get("cpu.preemptions", 0.0)
     moved = evidence.profile.get("cpu.perf.migrations", 0.0)

@@ -117,7 +117,7 @@ FAILURES = {
             """
         },
         "crashed",
-        "nonce",
+        "answered with a reply",
     ),
     "a closed channel": (
         {
@@ -296,7 +296,8 @@ def test_secrets_of_the_environment_are_not_visible_in_the_worker(kit, monkeypat
             """,
         )
         with judge.judging(candidate) as (evaluation, _):
-            assert evaluation.outcome is Outcome.ACCEPTED, evaluation.message
+            # It saw nothing, or its own assertion would have failed; but it looked.
+            assert evaluation.verdict.reasons == ("secrets",), evaluation.message
 
 
 def test_the_worker_holds_no_reference_and_no_descriptor_but_its_own(verdict_on):
@@ -311,7 +312,8 @@ def test_the_worker_holds_no_reference_and_no_descriptor_but_its_own(verdict_on)
         assert sum(h.startswith('socket:') for h in held) == 1, held
         """,
     )
-    assert evaluation.outcome is Outcome.ACCEPTED, evaluation.message
+    # It found nothing, or its own assertions would have failed; but it looked.
+    assert evaluation.verdict.reasons == ("introspection",), evaluation.message
 
 
 def test_the_same_code_on_both_sides_is_not_faster(judge, kit):
@@ -327,7 +329,7 @@ def test_much_less_work_than_the_baseline_is_faster_and_much_more_is_not(kit):
     class Model(torch.nn.Module):
         def forward(self, x):
             for _ in range(40):
-                x = x * 1.0
+                x = x * 2.0
             return x
 
     def get_inputs():
@@ -338,10 +340,10 @@ def test_much_less_work_than_the_baseline_is_faster_and_much_more_is_not(kit):
     """
     quick = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n"
     with kit.judge(slow) as judge:
-        with judge.judging(Candidate(source=quick + "        return x.clone()")) as (found, _):
+        with judge.judging(Candidate(source=quick + "        return x * 2.0**40")) as (found, _):
             assert found.outcome is Outcome.ACCEPTED, found.message
             assert is_faster(found.timing)
-        again = "        for _ in range(200): y = torch.sin(x)\n        return x.clone()"
+        again = "        for _ in range(200): y = torch.sin(x)\n        return x * 2.0**40"
         with judge.judging(Candidate(source=quick + again)) as (found, _):
             assert found.outcome is Outcome.ACCEPTED
             assert found.timing.speedup < 1.0

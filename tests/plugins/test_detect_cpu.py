@@ -211,6 +211,29 @@ def test_uneven_work_shows_as_imbalance_and_dynamic_pieces_do_not(binary):
     assert bad.value > fix.value
 
 
+@pytest.mark.skipif(shutil.which("llvm-mca") is None, reason="llvm-mca is not installed")
+@needs_compiler
+def test_a_divider_that_holds_up_the_loop_is_seen_and_multiply_adds_are_not(binary):
+    metrics = [usual() | pairs.of_code(binary, f"{side}_busy_port") for side in pairs.SIDES]
+    (found,) = diagnose("busy_port", metrics[0])
+    assert found.where.startswith("loop at 0x")
+    assert diagnose("busy_port", metrics[1]) == ()
+
+
+def test_code_without_threads_is_no_fault_where_others_spread_the_work():
+    metrics = usual() | {
+        "cpu.asm.parallel": Metric(value=0.0),
+        "cpu.thread_share": Metric(value=0.5),
+    }
+    assert diagnose("serial_code", metrics)
+    assert diagnose("serial_code", metrics | {"cpu.thread_share": Metric(value=0.9)}) == ()
+
+
+def test_two_pools_of_threads_that_take_turns_are_not_too_many():
+    active = {"cpu.threads_active": Metric(value=3.0)}  # of two: the caller and one of each pool
+    assert diagnose("too_many_threads", usual() | active) == ()
+
+
 @needs_compiler
 def test_the_function_that_is_called_is_named(binary):
     metrics = usual() | pairs.of_code(binary, "bad_calls_in_loop")

@@ -203,7 +203,7 @@ def test_a_real_ncu_records_only_the_last_call_on_a_gpu(tmp_path):
     job.write_text(json.dumps({"candidate": None, "problem": problem, "warm": 2}))
     try:
         done = ncu.record(
-            [sys.executable, "-m", "kernelpro.judge.profiled", str(job)],
+            [sys.executable, "-m", "kernelpro.judge.watched", str(job)],
             tmp_path / "r.ncu-rep",
             Wanted(metrics=LITE),
             folder=Path(__file__).parents[3],

@@ -110,7 +110,7 @@ def test_without_valgrind_there_is_a_reason(monkeypatch):
     ],
 )
 def test_a_forged_record_makes_no_program(argument):
-    with pytest.raises(ValueError, match="buffer|argument"):
+    with pytest.raises(ValueError, match=r"buffer|argument"):
         callgrind.driver([{"function": "f", "arguments": [argument]}], [64])
     with pytest.raises(ValueError, match="no C function"):
         callgrind.driver([{"function": "f(); g", "arguments": []}], [])

@@ -3,7 +3,7 @@ import json
 import torch
 
 from kernelpro import problems
-from kernelpro.judge import profiled
+from kernelpro.judge import watched
 
 CANDIDATE = """
 import torch
@@ -27,13 +27,13 @@ def job(tmp_path, candidate, warm=2):
 def test_a_candidate_is_warmed_up_and_called_once_more(tmp_path):
     log, source = tmp_path / "log", tmp_path / "candidate.py"
     source.write_text(CANDIDATE.format(log=str(log)))
-    profiled.main(job(tmp_path, str(source), warm=3))
+    watched.main(job(tmp_path, str(source), warm=3))
     assert log.read_text().splitlines() == ["called"] * 4
 
 
 def test_without_a_candidate_the_problems_own_module_is_called(tmp_path):
     request = json.loads(job(tmp_path, None).read_text())
-    model, inputs, device = profiled.load(request)
+    model, inputs, device = watched.load(request)
     assert type(model).__name__ == "Model"
     assert device == torch.device("cpu")
     assert model(*inputs).shape == inputs[0].shape

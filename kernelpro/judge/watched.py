@@ -1,10 +1,10 @@
-"""The program that Nsight Compute watches: calls of a candidate, of which only the last counts.
+"""The program that a tool watches: calls of a candidate, of which only the last counts.
 
-python -m kernelpro.judge.profiled JOB.json
+    python -m kernelpro.judge.watched JOB.json
 
-The job names the `candidate` file (null: the problem's own module is called), the `problem` with
-name, origin, source, target and sizes, and how many `warm` calls come before the one between
-cudaProfilerStart and cudaProfilerStop. Run it under `ncu --profile-from-start off`. It confines
+Nsight Compute and compute-sanitizer run it. The job names the `candidate` file (null: the problem's
+own module is called), the `problem` with name, origin, source, target and sizes, and how many
+`warm` calls come before the one between cudaProfilerStart and cudaProfilerStop. It confines
 nothing: only for candidates that were accepted.
 """
 
