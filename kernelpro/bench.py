@@ -97,6 +97,8 @@ class Bench:
     def remember(self, steps: Iterable[Step]) -> None:
         """Know what earlier steps of a resumed search showed: machine code and best speed-up."""
         for step in steps:
+            if step.index == 0 and step.evaluation.timing is not None:
+                self.judge.use_baseline(step.evaluation.timing.baseline)
             if step.index and step.evaluation.outcome is Outcome.ACCEPTED:
                 self._best = max(self._best, _speedup(step.evaluation))
             build = step.evaluation.build

@@ -1,6 +1,10 @@
 """Arguments that several commands share, and how their values are read."""
 
 import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kernelpro.judge.settings import JudgeSettings
 
 
 def size(text: str) -> tuple[str, int]:
@@ -65,3 +69,24 @@ def add_precision(parser: argparse.ArgumentParser) -> None:
         help="what float32 may be computed with: strict (default: nothing less), or TF32 or "
         "bfloat16 operands on both sides; the limits are printed with the result",
     )
+
+
+def add_judge_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that change the judge's settings; `judge_settings` reads them."""
+    parser.add_argument(
+        "--baseline",
+        metavar="KIND[,KIND]",
+        help="what to time against: eager (default), compile, max-autotune (torch.compile's "
+        "modes); of several the fastest, which the result names",
+    )
+
+
+def judge_settings(args: argparse.Namespace) -> "JudgeSettings":
+    """The judge's settings from kernelpro.toml, the environment and these options."""
+    from kernelpro.judge import baselines
+    from kernelpro.judge.settings import JudgeSettings
+    from kernelpro.settings import resolve
+
+    settings = resolve("judge", JudgeSettings, {"baselines": args.baseline})
+    baselines.asked(settings.baselines)
+    return settings

@@ -5,7 +5,12 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernelpro.cli.arguments import add_precision, add_problem_options
+from kernelpro.cli.arguments import (
+    add_judge_options,
+    add_precision,
+    add_problem_options,
+    judge_settings,
+)
 
 if TYPE_CHECKING:
     from kernelpro.records import Evaluation
@@ -25,6 +30,7 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
     command.add_argument("--problem", required=True, help="a bundled problem's name or a .py file")
     add_problem_options(command)
     add_precision(command)
+    add_judge_options(command)
     command.add_argument(
         "--backward", action="store_true", help="also judge gradients of inputs and parameters"
     )
@@ -44,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
         target=args.target,
         sizes=dict(args.size) or None,
         precision=args.precision,
+        judge=judge_settings(args),
         backward=args.backward,
         block=args.without,
     )

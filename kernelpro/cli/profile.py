@@ -5,7 +5,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernelpro.cli.arguments import add_precision, add_problem_options, positive
+from kernelpro.cli.arguments import (
+    add_judge_options,
+    add_precision,
+    add_problem_options,
+    judge_settings,
+    positive,
+)
 
 if TYPE_CHECKING:
     from kernelpro.records import Problem
@@ -25,6 +31,7 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
     command.add_argument("--problem", required=True, help="a bundled problem's name or a .py file")
     add_problem_options(command)
     add_precision(command)
+    add_judge_options(command)
     command.add_argument(
         "--top", type=positive, default=5, metavar="N", help="findings to tell (default: 5)"
     )
@@ -51,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
         target=args.target,
         sizes=dict(args.size) or None,
         precision=args.precision,
+        judge=judge_settings(args),
         deep=args.deep,
         block=args.without,
     )

@@ -3,7 +3,14 @@
 import argparse
 from pathlib import Path
 
-from kernelpro.cli.arguments import add_precision, add_problem_options, duration, positive
+from kernelpro.cli.arguments import (
+    add_judge_options,
+    add_precision,
+    add_problem_options,
+    duration,
+    judge_settings,
+    positive,
+)
 
 Subparsers = argparse._SubParsersAction
 
@@ -23,6 +30,7 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
     )
     add_problem_options(command)
     add_precision(command)
+    add_judge_options(command)
     command.add_argument(
         "--iterations", type=positive, metavar="N", help="candidates to try (default: no limit)"
     )
@@ -70,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
             resume=args.resume,
             sizes=dict(args.size) or None,
             precision=args.precision,
+            judge=judge_settings(args),
             policy=args.policy,
             feedback=args.feedback,
             block=args.without,

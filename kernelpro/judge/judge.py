@@ -4,15 +4,27 @@ Holds the problem, the secret seeds, the float64 reference, the comparison and t
 candidate gets a process of its own that has none of them. Expected failures are values.
 """
 
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from time import perf_counter
 from types import TracebackType
 
 import torch
 
-from kernelpro.judge import conduct, own_kernels, shapes, timing
+from kernelpro.errors import JudgeError
+from kernelpro.judge import (
+    baselines,
+    conduct,
+    environment,
+    own_kernels,
+    sanitizer,
+    shapes,
+    timing,
+)
 from kernelpro.judge.audit import REFUSING, Audit, audited
 from kernelpro.judge.channel import Failure
 from kernelpro.judge.correctness import Findings, compare_outputs, judge_calls
@@ -62,6 +74,7 @@ class Judge:
         self._zygote: Zygote | None = None
         self._trial: Trial | None = None
         self._audit: Audit | None = None
+        self._kind = "eager"
         self._others: list[tuple[str, Bank]] | None = None
 
     def __enter__(self) -> "Judge":
@@ -121,11 +134,16 @@ class Judge:
         with _phase(phases, "judge"):
             trial = self._default_trial()
             trial.baseline()
+        words = []
         with _phase(phases, "time"):
+            for kind in baselines.asked(self.settings.baselines)[1:]:
+                words.append(self._compete(trial, kind))
+            self._kind = trial.kind
             timing = trial.time_baseline()
         return Evaluation(
             outcome=Outcome.ACCEPTED,
-            message="the reference itself" + (f"; {_refusal(audit)}" if audit.refused else ""),
+            message="; ".join(["the reference itself", *words])
+            + (f"; {_refusal(audit)}" if audit.refused else ""),
             verdict=Verdict(
                 decision="flag" if audit.refused else "accept",
                 reasons=(*audit.reasons, *trial.bank.notes),
@@ -157,6 +175,26 @@ class Judge:
             JudgeError: the reference cannot run, or no worker starts.
         """
         self._default_trial().restart_baseline()
+
+    def use_baseline(self, name: str) -> None:
+        """Time against this one, as an earlier run of the same search did.
+
+        Args:
+            name: as in `Timing.baseline`.
+        """
+        self._kind = baselines.kind_of(name)
+
+    def _compete(self, trial: Trial, kind: str) -> str:
+        """Let another kind of baseline compete, and tell what came of it."""
+        name, was = baselines.in_results(kind), baselines.in_results(trial.kind)
+        try:
+            found = trial.compete(kind)
+        except JudgeError as error:
+            return f"{name} is left out: {error}"
+        return (
+            f"{name} {found.median_us:.4g} us is {found.speedup:.2f} times as fast as {was} "
+            f"({found.speedup_low:.2f}-{found.speedup_high:.2f})"
+        )
 
     @contextmanager
     def judging(
@@ -194,7 +232,7 @@ class Judge:
         parts: list[Measurement] = []
         evaluation: Evaluation | None = None
         for number in range(max(1, given.confirm_workers)):
-            trial = Trial(self.problem, self.zygote, given if number else many)
+            trial = Trial(self.problem, self.zygote, given if number else many, self._kind)
             try:
                 with self._evaluated(trial, candidate, build) as (found, _):
                     pass
@@ -214,11 +252,43 @@ class Judge:
             clock=evaluation.timing.clock,
             threads=evaluation.timing.threads,
         )
-        return replace(evaluation, timing=together)
+        return self._sanitized(candidate, replace(evaluation, timing=together))
+
+    def _sanitized(self, candidate: Candidate, evaluation: Evaluation) -> Evaluation:
+        """Call a would-be winner once under compute-sanitizer; what that finds is flagged."""
+        if self.target.device != "cuda" or evaluation.verdict is None:
+            return evaluation
+        folder = Path(tempfile.mkdtemp(prefix="sanitizer-", dir=self.zygote.scratch))
+        findings = sanitizer.check(
+            self.problem,
+            candidate,
+            folder,
+            environment.of_fork_server(
+                folder, self.threads, self.target.worker_environment(folder)
+            ),
+            seconds=self.settings.sanitizer_deadline_s,
+        )
+        shutil.rmtree(folder, ignore_errors=True)
+        told = {f"sanitizer {finding.tool}": finding.words for finding in findings}
+        if not findings:
+            told = {"sanitizer": "compute-sanitizer is not installed"}
+        bad = [finding for finding in findings if finding.ok is False]
+        verdict = replace(
+            evaluation.verdict,
+            decision="flag" if bad else evaluation.verdict.decision,
+            reasons=(*(f"sanitizer_{f.tool}" for f in bad), *evaluation.verdict.reasons),
+            evidence={**evaluation.verdict.evidence, **told},
+        )
+        return replace(
+            evaluation,
+            outcome=Outcome.FLAGGED if bad else evaluation.outcome,
+            message="; ".join([evaluation.message, *(f.words for f in bad)]),
+            verdict=verdict,
+        )
 
     def _default_trial(self) -> Trial:
         if self._trial is None:
-            self._trial = Trial(self.problem, self.zygote, self.settings)
+            self._trial = Trial(self.problem, self.zygote, self.settings, self._kind)
         return self._trial
 
     def _session(self, worker: WorkerProcess) -> Session:

@@ -79,7 +79,16 @@ def check(
     job = folder / "job.json"
     source = folder / "sanitized_candidate.py"
     source.write_text(candidate.source, encoding="utf-8")
-    job.write_text(json.dumps({"candidate": str(source), "problem": plain(problem), "warm": 0}))
+    job.write_text(
+        json.dumps(
+            {
+                "candidate": str(source),
+                "problem": plain(problem),
+                "warm": 0,
+                "scratch": str(folder),
+            }
+        )
+    )
     running = [_start(program, tool, job, folder, environment) for tool in tools]
     until = time.monotonic() + seconds
     return [

@@ -20,6 +20,8 @@ class JudgeSettings:
         compare_bytes: the output bytes up to which calls_per_set is kept.
         max_judging_s: wall time after which two calls on each set are enough.
         challenged_calls: timed calls whose outputs are fetched and compared.
+        baselines: what candidates are timed against, comma-separated: `eager`, `compile`,
+            `max-autotune`; the fastest of those asked for.
         min_pairs: interleaved pairs of a baseline and a candidate block measured at least.
         max_pairs: pairs measured at most.
         block_s: about how long the timed calls of one block take.
@@ -30,6 +32,7 @@ class JudgeSettings:
         settle_s: pause before the other side runs, so that spinning OpenMP threads go to sleep.
         confirm_factor: how many times more calls the winner's confirmation compares.
         confirm_workers: pairs of fresh processes in which the winner is judged and timed again.
+        sanitizer_deadline_s: for a winner's call under compute-sanitizer, all tools at once.
         output_bytes: printed output above which a candidate is rejected.
         file_bytes: largest file that a candidate's process may write.
         memory_bytes: memory that its processes may hold together; 0 is most of what is free.
@@ -58,6 +61,7 @@ class JudgeSettings:
     compare_bytes: int = 256 << 20
     max_judging_s: float = 0.5
     challenged_calls: int = 3
+    baselines: str = "eager"
     min_pairs: int = 5
     max_pairs: int = 40
     block_s: float = 0.015
@@ -68,6 +72,7 @@ class JudgeSettings:
     settle_s: float = 0.008
     confirm_factor: int = 3
     confirm_workers: int = 3
+    sanitizer_deadline_s: float = 180.0
     output_bytes: int = 8 << 20
     file_bytes: int = 1 << 30
     memory_bytes: int = 0

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernelpro.errors import JudgeError
-from kernelpro.judge import processes
+from kernelpro.judge import baselines, processes
 from kernelpro.judge.channel import Failure
 from kernelpro.judge.correctness import judge_calls
 from kernelpro.judge.device_lock import DeviceLock, device_name
@@ -21,7 +21,11 @@ PROBE_DEADLINE_S = 30.0  # a context takes 0.3 s on a healthy card
 class Trial:
     """One bank of secret inputs and the baseline's worker; candidates are loaded and timed here."""
 
-    def __init__(self, problem: Problem, zygote: Zygote, settings: JudgeSettings) -> None:
+    def __init__(
+        self, problem: Problem, zygote: Zygote, settings: JudgeSettings, kind: str = "eager"
+    ) -> None:
+        """Make the inputs; kind is the baseline's, see `baselines.KINDS`."""
+        self.kind = kind
         self.problem = problem
         self.zygote = zygote
         self.settings = settings
@@ -99,13 +103,46 @@ class Trial:
         """
         if self._base is not None and self._base.alive:
             return self._base
+        self._adopt(self._reference(self.kind))
+        assert self._base is not None
+        return self._base
+
+    def compete(self, kind: str) -> Timing:
+        """Time the reference of another kind against the baseline; the faster is the baseline.
+
+        Raises:
+            JudgeError: it cannot run in a worker.
+        """
+        base, other = self.baseline(), self._reference(kind)
+        self.zygote.settle()
+        try:
+            found = self.stopwatch.compare(base, other, baseline=baselines.in_results(self.kind))
+        except (Failure, BaselineFailed) as failure:
+            other.end()
+            raise JudgeError(f"baseline {kind} fails while it is timed: {failure!r}") from None
+        if found.timing.speedup_low > 1.0:
+            base.end()
+            self.kind = kind
+            self._adopt(other)
+        else:
+            other.end()
+        return found.timing
+
+    def _reference(self, kind: str) -> WorkerProcess:
+        """A worker with the reference, compared with what the judge computed.
+
+        Raises:
+            JudgeError: the reference cannot run in a worker.
+        """
         problem = self.problem
+        mode = baselines.KINDS[kind][1]
         worker = self.start()
         try:
             self._load(
                 worker,
                 "load_reference",
                 seed=self.bank.seed,
+                mode=mode,
                 problem={
                     "name": problem.name,
                     "origin": problem.origin,
@@ -116,6 +153,8 @@ class Trial:
                 },
             )
             few = replace(self.settings, calls_per_set=1)
+            if mode is not None:
+                few = replace(few, first_call_deadline_s=baselines.COMPILE_DEADLINE_S)
             findings = judge_calls(worker, self.bank, True, few)
         except Failure as failure:
             _, words = describe(failure, worker, "the baseline's first calls")
@@ -129,10 +168,13 @@ class Trial:
             raise JudgeError(
                 f"problem {problem.name}: the reference disagrees with itself: {findings.message}"
             )
+        return worker
+
+    def _adopt(self, worker: WorkerProcess) -> None:
+        """Make a worker the baseline."""
         self._base = worker
         self._scheduling = processes.scheduling(worker.pid)
         self.zygote.prepare()
-        return worker
 
     def restart_baseline(self) -> WorkerProcess:
         """Replace a baseline's worker that failed."""
@@ -186,14 +228,15 @@ class Trial:
             Failure: the candidate's worker failed.
             JudgeError: the baseline's failed twice.
         """
+        name = baselines.in_results(self.kind)
         self.zygote.settle()
         worker.channel.within(self.settings.timing_deadline_s)
         try:
-            measured = self.stopwatch.compare(self.baseline(), worker)
+            measured = self.stopwatch.compare(self.baseline(), worker, baseline=name)
         except BaselineFailed:
             base = self.restart_baseline()
             try:
-                measured = self.stopwatch.compare(base, worker)
+                measured = self.stopwatch.compare(base, worker, baseline=name)
             except BaselineFailed as failed:
                 raise JudgeError(
                     f"the baseline's process failed twice while it was timed: {failed.__cause__!r}"
@@ -222,13 +265,14 @@ class Trial:
         Raises:
             JudgeError: it failed twice.
         """
+        name = baselines.in_results(self.kind)
         self.zygote.settle()
         try:
-            return self.stopwatch.alone(self.baseline())
+            return self.stopwatch.alone(self.baseline(), baseline=name)
         except BaselineFailed:
             base = self.restart_baseline()
         try:
-            return self.stopwatch.alone(base)
+            return self.stopwatch.alone(base, baseline=name)
         except BaselineFailed as failed:
             raise JudgeError(
                 f"the baseline's process failed twice while it was timed: {failed.__cause__!r}"

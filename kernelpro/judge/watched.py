@@ -4,8 +4,8 @@
 
 Nsight Compute and compute-sanitizer run it. The job names the `candidate` file (null: the problem's
 own module is called), the `problem` with name, origin, source, target and sizes, and how many
-`warm` calls come before the one between cudaProfilerStart and cudaProfilerStop. It confines
-nothing: only for candidates that were accepted.
+`warm` calls come before the one between cudaProfilerStart and cudaProfilerStop. With `scratch` the
+process may write to that folder alone. No more confines it: only for candidates that were accepted.
 """
 
 import importlib.util
@@ -23,6 +23,8 @@ def main(job: Path) -> None:
     import torch
 
     request = json.loads(job.read_text(encoding="utf-8"))
+    if scratch := request.get("scratch"):
+        _confine(Path(scratch), request["problem"]["target"])
     model, inputs, device = load(request)
     with torch.no_grad():
         for _ in range(int(request.get("warm", WARM))):
@@ -35,6 +37,22 @@ def main(job: Path) -> None:
         model(*inputs)
         torch.cuda.synchronize()
         torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]  # as above
+
+
+def _confine(scratch: Path, device: str) -> None:
+    """Keep writes to the scratch folder; system calls are left to the tool that watches."""
+    from kernelpro.judge import limits, privileges
+    from kernelpro.judge.confinement import Rules, confine
+
+    rules = Rules(
+        scratch=scratch,
+        device=device,
+        file_bytes=1 << 30,
+        memory_bytes=limits.free_memory_bytes(),
+        seccomp=False,
+        capabilities=privileges.EVERY,
+    )
+    confine(rules)
 
 
 def load(request: dict[str, Any]) -> tuple[Any, list[Any], Any]:

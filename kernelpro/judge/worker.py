@@ -168,6 +168,9 @@ class Worker:
         self.model = (
             instantiate(Problem(**request["problem"])).model(request["seed"]).to(self.device)
         )
+        if request["mode"] is not None:
+            os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # no pool of processes of its own
+            self.model = torch.compile(self.model, mode=request["mode"], dynamic=False)
         return self._parameters()
 
     def _parameters(self) -> dict[str, Any]:

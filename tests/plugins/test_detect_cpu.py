@@ -59,7 +59,7 @@ CALLS = {"too_many_threads": 1 << 11, "page_faults": 1 << 12, "kernel_allocates"
 COUNTED = {"mispredicted_branches": 1 << 15, "repeated_fetches": 1 << 19}
 # Where the fault cannot be made on any machine, or hangs on its load: what is measured with and
 # without it.
-NUMBERS = {
+NUMBERS: dict[str, tuple[dict[str, float], dict[str, float]]] = {
     "bandwidth_bound": ({"cpu.bandwidth_share": 0.7}, {"cpu.bandwidth_share": 0.3}),
     "far_from_roof": (
         {"cpu.bandwidth_share": 0.1, "cpu.flops_share": 0.1, "cpu.sol_share": 0.1},
@@ -208,6 +208,8 @@ def test_uneven_work_shows_as_imbalance_and_dynamic_pieces_do_not(binary):
         pairs.of_calls(binary, f"{side}_thread_imbalance", 1 << 14, 2)["cpu.thread_imbalance"]
         for side in pairs.SIDES
     )
+    assert bad.value is not None
+    assert fix.value is not None
     assert bad.value > fix.value
 
 

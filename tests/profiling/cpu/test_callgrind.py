@@ -87,7 +87,7 @@ def test_a_recorded_call_is_counted_exactly(candidate):
     assert found["cpu.callgrind.flops"].value == 2 * N
     assert found["cpu.callgrind.vector_share"].value == 1.0
     assert found["cpu.callgrind.stored_bytes"].value == pytest.approx(4 * N, rel=0.01)
-    assert found["cpu.callgrind.hot_loop_share"].value > 0.9
+    assert found["cpu.callgrind.hot_loop_share"].value == pytest.approx(1.0, abs=0.1)
     assert "33554432 B" in found["cpu.callgrind.dram_bytes"].note
 
 
@@ -158,6 +158,7 @@ summary: 14 5
 
 def test_callgrinds_output_is_read_without_what_callees_cost():
     found = callgrind.read(OUTPUT, Path("/k.so"))
+    assert isinstance(found, callgrind.Counts)
     assert found.executed == {0x2000: 5, 0x2004: 2}
     assert found.events["Ir"] == 14
     assert found.events["DLmr"] == 0
@@ -166,4 +167,4 @@ def test_callgrinds_output_is_read_without_what_callees_cost():
 
 @pytest.mark.parametrize("text", ["", "events: Ir\n", "events: Ir\nsummary: 0\n"])
 def test_output_without_counts_is_a_sentence(text):
-    assert "counted nothing" in callgrind.read(text, Path("/k.so"))
+    assert "counted nothing" in str(callgrind.read(text, Path("/k.so")))

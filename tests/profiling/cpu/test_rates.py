@@ -45,6 +45,7 @@ Combined Analysis Report
 
 def test_llvm_mcas_tables_are_read():
     found = rates.read_llvm_mca(LLVM_MCA)
+    assert isinstance(found, rates.Rates)
     assert found.cycles == pytest.approx(3.1)
     assert found.throughput_cycles == pytest.approx(0.7)
     assert found.port == "SecondPort"
@@ -53,6 +54,7 @@ def test_llvm_mcas_tables_are_read():
 
 def test_osacas_table_is_read_by_its_columns():
     found = rates.read_osaca(OSACA)
+    assert isinstance(found, rates.Rates)
     assert (found.cycles, found.throughput_cycles, found.chain_cycles) == (3.5, 3.5, 2.0)
     assert found.port == "port DV0"
     assert found.port_share == 1.0
@@ -60,8 +62,8 @@ def test_osacas_table_is_read_by_its_columns():
 
 @pytest.mark.parametrize("text", ["", "nothing", "Iterations: 0\nTotal Cycles: 1\n", "| 0 |\n1 2"])
 def test_foreign_output_is_a_sentence(text):
-    assert "printed no" in rates.read_llvm_mca(text)
-    assert "printed no" in rates.read_osaca(text)
+    assert "printed no" in str(rates.read_llvm_mca(text))
+    assert "printed no" in str(rates.read_osaca(text))
 
 
 def test_the_loop_is_written_for_an_assembler():
