@@ -353,9 +353,9 @@ class Profile(Mapping[str, float]):
         )
 
     def note(self, name: str) -> str:
-        """The note of a metric, or empty: where a value was found, or why it is absent."""
+        """Where or how a metric's value was found; empty for one that is absent."""
         metric = self.metrics.get(name)
-        return metric.note if metric else ""
+        return metric.note if metric and metric.value is not None else ""
 
     def __contains__(self, name: object) -> bool:
         metric = self.metrics.get(name) if isinstance(name, str) else None

@@ -25,7 +25,8 @@ def test_blocked_plugin_is_not_registered():
 
 
 def test_blocking_an_unknown_plugin_names_the_known_ones():
-    with pytest.raises(PluginError, match=r"no plugin is called 'nosuch'; there are collect_counters"):
+    words = r"no plugin is called 'nosuch'; there are collect_counters"
+    with pytest.raises(PluginError, match=words):
         create_plugin_manager(block=["nosuch"], entry_points=False)
 
 

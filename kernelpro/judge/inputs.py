@@ -116,7 +116,7 @@ def perturb(model: torch.nn.Module, seed: int) -> None:
                 continue
             rms = float(parameter.float().square().mean().sqrt())
             noise = torch.randn(parameter.shape, generator=generator)
-            parameter.add_((noise * PERTURBATION * max(rms, LEAST_RMS)).to(parameter.dtype))
+            parameter.add_((noise * PERTURBATION * max(rms, LEAST_RMS)).to(parameter))
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:

@@ -33,10 +33,11 @@ from kernelpro.judge.gradients import judge_gradients
 from kernelpro.judge.inputs import Bank
 from kernelpro.judge.measure import Measurement
 from kernelpro.judge.outcomes import failed, may_have_hurt_device, shorten
+from kernelpro.judge.pool import Zygote
 from kernelpro.judge.session import Session
 from kernelpro.judge.settings import JudgeSettings
 from kernelpro.judge.trial import Trial
-from kernelpro.judge.workers import WorkerProcess, Zygote
+from kernelpro.judge.workers import WorkerProcess
 from kernelpro.records import Build, Candidate, Evaluation, Outcome, Problem, Timing, Verdict
 from kernelpro.targets import Target
 

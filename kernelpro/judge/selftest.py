@@ -6,46 +6,26 @@ only.
 """
 
 import contextlib
-import ctypes
 import json
 import os
-import resource
 import select
 import shutil
-import signal
 import socket
-import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kernelpro.judge import bubblewrap, confinement, landlock, privileges, processes, seccomp
+from kernelpro.judge.attacks import FILE_BYTES, HOARD_BYTES, SLEEPERS, Scene, fork, misbehave, sleep
 from kernelpro.judge.confinement import Protection, Rules
 from kernelpro.judge.watchdog import Allowance, Watch
 
 DEADLINE_S = 10.0
 CANARY = b"the bird is alive"
-FILE_BYTES = 1 << 20
-HOARD_BYTES = 16 << 20
-SLEEPERS = 4
-PTRACE_ATTACH = 16
 NEWER_KERNEL = "run on Linux 6.12 or later, with Landlock and seccomp enabled"
 _KEEP_READING = 1 << privileges.CAP_DAC_READ_SEARCH
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """What a confined process is let loose on."""
-
-    folder: Path
-    scratch: Path
-    canary: Path
-    listener: socket.socket | None
-    decoy: int
 
 
 def examine(rules: Rules, folder: Path) -> tuple[Rules, list[Protection]]:
@@ -77,7 +57,7 @@ def examine(rules: Rules, folder: Path) -> tuple[Rules, list[Protection]]:
 def _try(rules: Rules, parent: Path) -> tuple[dict[str, Any], list[Protection]]:
     folder = Path(tempfile.mkdtemp(prefix="selftest-", dir=parent))
     listener = _listen()
-    decoy = _fork(_sleep)
+    decoy = fork(sleep)
     suspect = 0
     try:
         scratch, canary = folder / "scratch", folder / "outside" / "canary"
@@ -87,7 +67,7 @@ def _try(rules: Rules, parent: Path) -> tuple[dict[str, Any], list[Protection]]:
         canary.chmod(0o600)
         scene = Scene(folder, scratch, canary, listener, decoy)
         reading, writing = os.pipe()
-        suspect = _fork(lambda: _misbehave(replace(rules, scratch=scratch), scene, writing))
+        suspect = fork(lambda: misbehave(replace(rules, scratch=scratch), scene, writing))
         os.close(writing)
         report = _read_report(reading)
         return report, _findings(rules, report, scene, suspect)
@@ -97,136 +77,6 @@ def _try(rules: Rules, parent: Path) -> tuple[dict[str, Any], list[Protection]]:
         if listener is not None:
             listener.close()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-# --- in the confined process --------------------------------------------------------------------
-
-
-def _misbehave(rules: Rules, scene: Scene, report_to: int) -> None:
-    """Confine this process, try everything, report what cannot be seen from outside, then sleep."""
-    report: dict[str, Any] = {"works": False}
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-    allowed = FILE_BYTES if hard == resource.RLIM_INFINITY else min(hard, FILE_BYTES)
-    try:
-        processes.adopt_orphans()
-        confinement.confine(replace(rules, file_bytes=allowed))
-        report["works"] = _works(scene.scratch)
-        _attack_files(scene)
-        _attack_network(scene.listener)
-        report["processes"] = _attack_process(scene.decoy)
-        report["namespaces"] = _attack_kernel()
-        report["capabilities"] = privileges.effective()
-        with contextlib.suppress(OSError):
-            (scene.scratch / "large").write_bytes(bytes(2 * FILE_BYTES))
-        report["sleepers"] = [_orphan() for _ in range(SLEEPERS)]
-    except Exception as error:  # said in the report; whatever it was, this is no confinement
-        report["error"] = f"{type(error).__name__}: {error}"
-    hoard = bytearray(os.urandom(1 << 16)) * (HOARD_BYTES >> 16)
-    os.write(report_to, json.dumps(report).encode() + b"\n")
-    _sleep()
-    del hoard
-
-
-def _works(scratch: Path) -> bool:
-    """Whether what honest candidates need is allowed."""
-    (scratch / "own").write_text("mine")
-    (scratch / "own").rename(scratch / "renamed")
-    Path(os.devnull).write_text("nothing")
-    Path(__file__).read_bytes()
-    with Path(sys.executable).open("rb") as program:
-        program.read(1)
-    thread = threading.Thread(target=int)
-    thread.start()
-    thread.join()
-    child = os.posix_spawn("/bin/sh", ["sh", "-c", f"echo > '{scratch}/child'"], dict(os.environ))
-    os.waitpid(child, 0)
-    return (scratch / "child").exists()
-
-
-def _attack_files(scene: Scene) -> None:
-    canary, scratch = scene.canary, scene.scratch
-    attacks: tuple[Callable[[], object], ...] = (
-        lambda: canary.write_bytes(b"dead"),
-        lambda: os.close(os.open(canary, os.O_RDONLY | os.O_TRUNC)),
-        lambda: os.truncate(canary, 0),
-        lambda: canary.with_name("new").write_bytes(b"new"),
-        lambda: canary.with_name("folder").mkdir(),
-        lambda: canary.rename(canary.with_name("renamed")),
-        lambda: canary.rename(scratch / "stolen"),
-        lambda: os.link(canary, scratch / "linked"),
-        lambda: (scratch / "linked").write_bytes(b"dead"),
-        lambda: canary.chmod(0o666),
-        canary.unlink,
-        lambda: shutil.rmtree(canary.parent),
-    )
-    for attack in attacks:
-        with contextlib.suppress(OSError):
-            attack()
-
-
-def _attack_network(listener: socket.socket | None) -> None:
-    if listener is None:
-        return
-    address = listener.getsockname()
-
-    def connect() -> None:
-        with contextlib.suppress(OSError):
-            socket.create_connection(address, 1.0)
-
-    os.waitpid(_fork(connect), 0)  # the filter may end it
-
-
-def _attack_process(other: int) -> list[str]:
-    """Try to read and stop another process of the same user; what went through."""
-    through = []
-    for name in ("mem", "environ"):
-        with contextlib.suppress(OSError):
-            os.close(os.open(f"/proc/{other}/{name}", os.O_RDONLY))
-            through.append(name)
-    with contextlib.suppress(OSError):
-        resource.prlimit(other, resource.RLIMIT_NOFILE, (1, 1))
-        through.append("limits")
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, other, 19)
-        through.append("priority")
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.ptrace(PTRACE_ATTACH, other, None, None) == 0:
-        through.append("trace")
-    with contextlib.suppress(OSError):
-        os.kill(other, signal.SIGKILL)
-        through.append("kill")
-    return through
-
-
-def _attack_kernel() -> list[str]:
-    """Try to make a namespace and to set the clock to what it is; what went through."""
-    through = []
-    libc = ctypes.CDLL(None, use_errno=True)
-    new_user = 0x10000000
-    if libc.unshare(new_user) == 0:
-        through.append("namespaces")
-    with contextlib.suppress(OSError):
-        time.clock_settime(time.CLOCK_REALTIME, time.clock_gettime(time.CLOCK_REALTIME))
-        through.append("the clock")
-    return through
-
-
-def _orphan() -> int:
-    """Start a process in a session of its own whose parent ends; its id."""
-    reading, writing = os.pipe()
-
-    def middle() -> None:
-        os.write(writing, b"%d" % _fork(_sleep))
-
-    os.waitpid(_fork(middle), 0)
-    pid = int(os.read(reading, 20))
-    os.close(reading)
-    os.close(writing)
-    return pid
-
-
-# --- outside ------------------------------------------------------------------------------------
 
 
 def _findings(rules: Rules, report: dict[str, Any], scene: Scene, suspect: int) -> list[Protection]:
@@ -361,22 +211,6 @@ def _read_report(reading: int) -> dict[str, Any]:
     except ValueError:
         return {"works": False, "error": "it ended or hung"}
     return report
-
-
-def _fork(task: Callable[[], None]) -> int:
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setsid()
-            task()
-        finally:
-            os._exit(0)
-    return pid
-
-
-def _sleep() -> None:
-    while True:
-        signal.pause()
 
 
 def _end(pid: int) -> None:

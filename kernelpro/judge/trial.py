@@ -11,8 +11,9 @@ from kernelpro.judge.device_lock import DeviceLock, device_name
 from kernelpro.judge.inputs import Bank
 from kernelpro.judge.measure import BaselineFailed, Measurement, Stopwatch
 from kernelpro.judge.outcomes import describe
+from kernelpro.judge.pool import Zygote
 from kernelpro.judge.settings import JudgeSettings
-from kernelpro.judge.workers import WorkerProcess, Zygote
+from kernelpro.judge.workers import WorkerProcess
 from kernelpro.records import Candidate, Problem, Timing
 
 PROBE_DEADLINE_S = 30.0  # a context takes 0.3 s on a healthy card

@@ -114,17 +114,21 @@ class CudaTarget:
         return self._machine
 
     def worker_environment(self, scratch: Path) -> dict[str, str]:
-        """Keep every cache of a candidate's tools in the folder that it may write to."""
-        return {
+        """Keep every cache of a candidate's tools in the folder that it may write to.
+
+        CuPy keeps none: it remembers the folder of the process that imported it, which workers
+        are forked from, and may not write there.
+        """
+        folders = {
             variable: str(scratch / folder)
             for variable, folder in (
-                ("CUPY_CACHE_DIR", "cupy"),
                 ("TRITON_CACHE_DIR", "triton"),
                 ("TORCH_EXTENSIONS_DIR", "torch_extensions"),
                 ("CUDA_CACHE_PATH", "cuda"),
                 ("TORCHINDUCTOR_CACHE_DIR", "inductor"),
             )
         }
+        return {**folders, "CUPY_CACHE_IN_MEMORY": "1"}
 
 
 def build_cuda(

@@ -15,7 +15,7 @@ def test_eager_is_always_the_first_of_those_asked_for():
 
 
 def test_an_unknown_baseline_is_named_with_the_known_ones():
-    with pytest.raises(JudgeError, match="'fast'.*eager, compile, max-autotune"):
+    with pytest.raises(JudgeError, match=r"'fast'.*eager, compile, max-autotune"):
         baselines.asked("eager,fast")
 
 

@@ -289,7 +289,7 @@ def test_a_kernel_without_landlock_still_works_and_says_so(kit, monkeypatch):
         where = command.index("-m")
         return real([*command[:where], "-c", code, *command[where + 2 :]], **options)
 
-    monkeypatch.setattr("kernelpro.judge.workers.subprocess.Popen", without)
+    monkeypatch.setattr("kernelpro.judge.pool.subprocess.Popen", without)
     with kit.judge() as judge, judge.judging(kit.honest) as (evaluation, _):
         assert evaluation.outcome is Outcome.ACCEPTED, evaluation.message
         assert "not in force" in evaluation.verdict.isolation

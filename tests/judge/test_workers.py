@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from kernelpro.judge.pool import Zygote
 from kernelpro.judge.processes import kill_tree, status_in_words
-from kernelpro.judge.workers import Zygote
 from kernelpro.records import Outcome
 
 

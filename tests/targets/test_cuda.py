@@ -102,7 +102,8 @@ def test_resources_are_read_from_the_assemblers_words():
 
 def test_every_cache_of_a_worker_lies_in_its_scratch_folder(tmp_path):
     environment = CudaTarget(Recorded()).worker_environment(tmp_path)
-    assert {"CUPY_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH"} <= environment.keys()
+    assert environment.pop("CUPY_CACHE_IN_MEMORY") == "1"
+    assert {"TRITON_CACHE_DIR", "CUDA_CACHE_PATH"} <= environment.keys()
     assert all(Path(folder).parent == tmp_path for folder in environment.values())
 
 

@@ -1,7 +1,7 @@
 """Find the machine code that a candidate's own tools left in its process' cache folders.
 
-`collect` runs in the candidate's process, whose environment says where CuPy, Triton, Inductor and
-torch's extensions keep what they build (see the CUDA target's worker_environment).
+`collect` runs in the candidate's process, whose environment says where Triton, Inductor and torch's
+extensions keep what they build (see the CUDA target's worker_environment).
 """
 
 import os
@@ -11,7 +11,6 @@ from typing import Any
 
 FILE_LIMIT = 32  # own: newest files that are worth a look
 FOLDERS = {
-    "CUPY_CACHE_DIR": "cupy",
     "TRITON_CACHE_DIR": "triton",
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
     "TORCH_EXTENSIONS_DIR": "load_inline",
@@ -25,7 +24,7 @@ def collect(call: Callable[[], object]) -> dict[str, Any]:
     The candidate has run before, so it is not called again.
 
     Returns:
-        `files`: list of `path`, `kind` (`cupy`, `triton`, `inductor`, `load_inline`) and `bytes`;
+        `files`: list of `path`, `kind` (`triton`, `inductor`, `load_inline`) and `bytes`;
         `folders`: the folders that were looked through.
     """
     found = []

@@ -6,7 +6,7 @@ from the cubin's own records, so that no third view is needed and any version of
 """
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -124,15 +124,13 @@ def _of_cubin(content: bytes) -> tuple[Disassembled, ...]:
     build = cubin.read(content)
     if not build.kernels:
         raise SassError("the cubin holds no code; build it again")
-    tool = tools.find("nvdisasm")
     with tempfile.TemporaryDirectory(prefix="kernelpro-") as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(content)
         views = [["-c", "-hex", "-plr", "-lrm", "count"]]
         if build.has_lines:
             views.append(["-c", "-hex", "-g"])
-        with ThreadPoolExecutor(max_workers=2) as pool:
-            texts = list(pool.map(lambda view: tools.run(tool, [*view, str(path)]), views))
+        texts = _printed(path, views)
     live, *lined = [listing.parse(text, "the cubin's disassembly") for text in texts]
     by_name = {f.name: f for f in live}
     functions = (
@@ -149,6 +147,27 @@ def _of_cubin(content: bytes) -> tuple[Disassembled, ...]:
         for f in functions
         if f.entry
     )
+
+
+def _printed(path: Path, views: Sequence[Sequence[str]]) -> list[str]:
+    """What nvdisasm prints of a cubin in each of the views.
+
+    The newest one refuses some cubins that an older assembler wrote, such as Triton's own, which
+    brings a disassembler of its age; so the others are tried as well.
+
+    Raises:
+        SassError: none can read it; says what the newest said.
+    """
+    first: SassError | None = None
+    for tool in tools.every("nvdisasm"):
+        try:
+            with ThreadPoolExecutor(max_workers=2) as pool:
+                return list(
+                    pool.map(lambda view, tool=tool: tools.run(tool, [*view, str(path)]), views)
+                )
+        except SassError as error:
+            first = first or error
+    raise first or SassError("nvdisasm was not found")
 
 
 def _marked(function: Function, resources: Resources | None) -> Function:

@@ -24,13 +24,23 @@ def find(tool: str) -> Path:
     Raises:
         SassError: there is none.
     """
+    return every(tool)[0]
+
+
+@cache
+def every(tool: str) -> tuple[Path, ...]:
+    """Paths of all installed ones, the newest first.
+
+    Raises:
+        SassError: there is none.
+    """
     found = {path.resolve(): release(path) for path in _places(tool)}
     if not found:
         raise SassError(
             f"{tool} was not found; install it with `pip install {_PACKAGES[tool]}`, or put the "
             "CUDA toolkit's bin folder on PATH"
         )
-    return max(found, key=lambda path: found[path])
+    return tuple(sorted(found, key=lambda path: found[path], reverse=True))
 
 
 @cache

@@ -6,7 +6,6 @@ from kernelpro.profiling.sass import candidate_files
 def test_files_of_all_caches_are_given_newest_first(tmp_path, monkeypatch):
     made = {
         "TRITON_CACHE_DIR": ("triton", "abc/softmax.cubin"),
-        "CUPY_CACHE_DIR": ("cupy", "123.cubin"),
         "TORCH_EXTENSIONS_DIR": ("load_inline", "py312/own/own.so"),
         "TORCHINDUCTOR_CACHE_DIR": ("inductor", "triton/0/xyz/fused.cubin"),
     }
@@ -24,9 +23,8 @@ def test_files_of_all_caches_are_given_newest_first(tmp_path, monkeypatch):
     assert calls == []
     assert [(f["kind"], f["bytes"]) for f in found["files"]] == [
         ("triton", 0),
-        ("cupy", 1),
-        ("load_inline", 2),
-        ("inductor", 3),
+        ("load_inline", 1),
+        ("inductor", 2),
     ]
     assert found["files"][0]["path"] == str(tmp_path / "triton/abc/softmax.cubin")
 
