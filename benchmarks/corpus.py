@@ -28,7 +28,7 @@ from kernelpro.plugins import reject_static
 from kernelpro.records import Candidate, Evaluation, Outcome
 
 DECISIONS = {Outcome.ACCEPTED: "accept", Outcome.FLAGGED: "flag"}
-# What must not run without end runs out after this; a build gets its time.
+# What must not run without end runs out after this; a C++ build gets its time.
 HASTE = JudgeSettings(
     load_deadline_s=30.0,
     first_call_deadline_s=20.0,
@@ -116,6 +116,8 @@ def judge_all(
                 key = (entry["problem"], policy)
                 problem = problems.load(str(folder / entry["problem"]), target=target)
                 settings = HASTE
+                if target == "cuda":  # torch's load_inline takes 75 s for a small kernel
+                    settings = replace(settings, load_deadline_s=180.0)
                 if policy == "require_custom_kernel":
                     settings = replace(settings, require_custom_kernel="flag")
                 judge = Judge(problem, where, settings=settings)

@@ -202,6 +202,7 @@ class _Desk:
 
     def __init__(self, dispatcher: Dispatcher, problem: Problem) -> None:
         self.dispatcher = dispatcher
+        self.asked = dispatcher.needs("cuda", "mixed")
         self.problem = problem
 
     def examine(
@@ -246,7 +247,12 @@ def _of_report(path: Path, wanted: re.Pattern[str], desk: _Desk) -> Parts:
     for kernel, time in zip(report.kernels, times, strict=True):
         if not wanted.search(kernel.full_name) and not wanted.search(kernel.name):
             continue
-        metrics = dict(kernel.metrics)
+        # A report has numbers by the thousand; of those without a value only asked-for ones matter.
+        metrics = {
+            name: metric
+            for name, metric in kernel.metrics.items()
+            if metric.value is not None or name in desk.asked
+        }
         if kernel.sass:
             try:
                 static = sass_facts.of_listing(kernel.sass, kernel.name)

@@ -353,9 +353,13 @@ class Profile(Mapping[str, float]):
         )
 
     def note(self, name: str) -> str:
-        """Where or how a metric's value was found; empty for one that is absent."""
+        """The note of a metric, or empty: how a value was found, or why it is absent."""
         metric = self.metrics.get(name)
-        return metric.note if metric and metric.value is not None else ""
+        return metric.note if metric else ""
+
+    def where(self, name: str) -> str:
+        """Where a metric's value was found; empty for one that is absent."""
+        return self.note(name) if name in self else ""
 
     def __contains__(self, name: object) -> bool:
         metric = self.metrics.get(name) if isinstance(name, str) else None

@@ -73,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
                     "profile": encode(measured.profile),
                     "classification": encode(measured.classification),
                     "diagnoses": encode(measured.diagnoses),
+                    "phases_s": encode(measured.phases_s),
                     "complaints": list(complaints),
                 },
                 indent=1,

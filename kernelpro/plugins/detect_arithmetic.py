@@ -75,7 +75,7 @@ def fp64_in_fp32_kernel(evidence: Evidence) -> Diagnosis | None:
             f"{cut('fp64_in_fp32_kernel.busy'):g} %), {of_float:.0%} of float instructions"
             + (f", conversions keep the XU pipe at {special:.0f} %" if mixed and special else "")
         ),
-        where=profile.note("sass.fp64"),
+        where=profile.where("sass.fp64"),
         why="A constant without f or a double function makes float32 values float64 and back.",
         gain=fraction(gain),
         confidence=0.9 if known is False else 0.75 if converts else 0.7,
@@ -126,7 +126,7 @@ def unfused_fp(evidence: Evidence) -> Diagnosis | None:
             f"{saved:.0%} fewer float instructions if fused (cut {cut('unfused_fp.share'):.0%}): "
             f"{added:.3g} additions, {multiplied:.3g} products, {fused:.3g} fused"
         ),
-        where=evidence.profile.note("sass.unfused"),
+        where=evidence.profile.where("sass.unfused"),
         why="a * b + c takes two instructions of the FMA pipe instead of one.",
         gain=fraction(saved * reading(evidence.profile, pipes.FMA) / 100),
         confidence=0.7,
@@ -157,7 +157,7 @@ def conversion_overhead(evidence: Evidence) -> Diagnosis | None:
             f"{converts:.0%} of instructions are conversions (cut "
             f"{cut('conversion_overhead.share'):.0%}), XU pipe at {special:.0f} %"
         ),
-        where=evidence.profile.note("sass.conversions"),
+        where=evidence.profile.where("sass.conversions"),
         why="Conversions run on the special function unit, at a quarter of FMA's rate or less.",
         gain=fraction(min(weight * converts * _arithmetic(evidence), 1.0 - converts)),
         confidence=0.5,

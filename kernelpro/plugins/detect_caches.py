@@ -209,7 +209,7 @@ def local_memory_traffic(evidence: Evidence) -> Diagnosis | None:
         bottleneck=f"local memory takes {near:.0%} of the load and store sectors and {in_l2:.0%} "
         f"of L2's (cut {cut('local_memory_traffic.l2'):.0%})"
         + (f"; {spilled:.0f} % of its requests are spills" if spilled is not None else ""),
-        where=profile.note(SPILL_CODE if spills else INDEXED_CODE),
+        where=profile.where(SPILL_CODE if spills else INDEXED_CODE),
         why="More values are live than registers are allowed."
         if spills
         else "Registers have no addresses: an array with a variable index lives in memory.",

@@ -90,7 +90,7 @@ def uncoalesced_load(evidence: Evidence) -> Diagnosis | None:
     return Diagnosis(
         bottleneck=f"global loads use {reading(profile, LOAD_BYTES):.1f} of each {SECTOR_BYTES} "
         f"bytes fetched, which costs most in {level}",
-        where=profile.note(HOTSPOT),
+        where=profile.where(HOTSPOT),
         why=APART,
         gain=gain,
         confidence=0.9,
@@ -117,7 +117,7 @@ def uncoalesced_store(evidence: Evidence) -> Diagnosis | None:
     return Diagnosis(
         bottleneck=f"global stores fill {reading(profile, STORE_BYTES):.1f} of each {SECTOR_BYTES} "
         f"bytes touched, which costs most in {level}",
-        where=profile.note(HOTSPOT),
+        where=profile.where(HOTSPOT),
         why=APART,
         gain=gain,
         confidence=0.9,
@@ -161,7 +161,7 @@ def sectors_per_request(evidence: Evidence) -> Diagnosis | None:
     return Diagnosis(
         bottleneck=f"{touched:.1f} sectors for each {what} of a warp; contiguous ones need "
         f"{ideal:.0f} (cut {cut('sectors_per_request.excess'):g} times)",
-        where=profile.note(HOTSPOT),
+        where=profile.where(HOTSPOT),
         why=APART,
         gain=fraction(gain),
         confidence=0.7,
@@ -188,7 +188,7 @@ def uncoalesced_hotspot(evidence: Evidence) -> Diagnosis | None:
         return None
     return Diagnosis(
         bottleneck=f"{excess:.0%} of the sectors that global accesses ask L2 for are in excess",
-        where=profile.note(HOTSPOT),
+        where=profile.where(HOTSPOT),
         why=APART,
         gain=gain,
         confidence=0.7,
@@ -230,7 +230,7 @@ def narrow_accesses(evidence: Evidence) -> Diagnosis | None:
     return Diagnosis(
         bottleneck=f"a load of a warp moves {width * WARP:.0f} B, {width:.2g} a lane (cut "
         f"{cut('narrow_accesses.lane_bytes'):g}); {waiting:.0%} of latency waits for loads",
-        where=profile.note(CODE),
+        where=profile.where(CODE),
         why="Each narrow access takes a slot and keeps few bytes in flight; a wide one moves four "
         "times as many.",
         gain=fraction(gain),

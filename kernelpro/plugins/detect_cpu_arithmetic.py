@@ -39,7 +39,7 @@ def serial_chain(evidence: Evidence) -> Diagnosis | None:
     tool = "own model"
     if modelled[0] and modelled[1]:
         waiting, busy = modelled[0], modelled[1]
-        tool = profile.note("cpu.rate.cycles").partition(":")[0]
+        tool = profile.where("cpu.rate.cycles").partition(":")[0]
     limit = cut("serial_chain.factor")
     if waiting <= limit * busy:
         return None
@@ -287,7 +287,7 @@ def busy_port(evidence: Evidence) -> Diagnosis | None:
         return None
     if share < limit or cycles <= 0 or slots >= cycles / 2:
         return None
-    port = profile.note("cpu.rate.port_share").partition(";")[0]
+    port = profile.where("cpu.rate.port_share").partition(";")[0]
     free = (1.0 - slots / cycles) * (1.0 - min(profile.get("cpu.flops_share", 0.0), 1.0))
     return Diagnosis(
         bottleneck=(

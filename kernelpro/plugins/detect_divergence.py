@@ -77,7 +77,7 @@ def branch_divergence(evidence: Evidence) -> Diagnosis | None:
             f"{uniform:.0f} % of branches are uniform (cut {cut('branch_divergence.uniform'):g} %)"
             f" and {branches:.0%} of instructions are branches"
         ),
-        where=profile.note(DIVERGENT),
+        where=profile.where(DIVERGENT),
         why="Both sides of a divergent branch are executed, one after the other.",
         gain=fraction((1 - uniform / 100) * branches),
         confidence=0.6,

@@ -54,7 +54,7 @@ def small_grid(evidence: Evidence) -> Diagnosis | None:
         return None
     return Diagnosis(
         bottleneck=f"{grid:.0f} blocks for {units:.0f} multiprocessors",
-        where=profile.note(GRID),
+        where=profile.where(GRID),
         why="Multiprocessors without a block do nothing."
         if idle
         else "With one block on a multiprocessor, nothing runs while it waits at a barrier.",

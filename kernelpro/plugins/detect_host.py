@@ -29,7 +29,7 @@ def gpu_gaps(evidence: Evidence) -> Diagnosis | None:
             f"{count:.3g} gaps a step of more than {cut('gpu_gaps.us'):g} us and "
             f"{cut('gpu_gaps.step'):.0%} of it: {share:.0%} of the time"
         ),
-        where=evidence.profile.note("system.long_gaps"),
+        where=evidence.profile.where("system.long_gaps"),
         why="Nothing was launched early enough: the host was busy or waiting under each gap.",
         gain=fraction(share),
         confidence=0.5,
@@ -61,7 +61,7 @@ def low_time_utilisation(evidence: Evidence) -> Diagnosis | None:
             f"in {parts:.0%} of the window the GPU is busy less than "
             f"{cut('low_time_utilisation.busy'):.0%} of the time"
         ),
-        where=profile.note("system.long_gaps") or profile.note("system.idle_chunks"),
+        where=profile.where("system.long_gaps") or profile.where("system.idle_chunks"),
         why="Too little work is launched there to keep the device going.",
         gain=fraction(share),
         confidence=0.4,
@@ -91,7 +91,7 @@ def host_overhead(evidence: Evidence) -> Diagnosis | None:
             f"{host:.1f} us of host time between launches, {kernel:.1f} us for a kernel; the GPU "
             f"is idle {gap:.0%} (cut {cut('host_overhead.gap'):.0%})"
         ),
-        where=profile.note("system.host_gap_us"),
+        where=profile.where("system.host_gap_us"),
         why="Python and operator dispatch between launches decide the pace.",
         gain=fraction(gap),
         confidence=0.5,
@@ -126,7 +126,7 @@ def sync_api_in_loop(evidence: Evidence) -> Diagnosis | None:
             f"{calls:.3g} waits a step (cut {many:.0f}) that block {blocked:.0%} of it "
             f"(cut {long:.0%}) before more is launched"
         ),
-        where=profile.note("system.sync_calls"),
+        where=profile.where("system.sync_calls"),
         why="After a wait the host starts from nothing, and the device idles until it launches.",
         gain=fraction(idle),
         confidence=0.8,
@@ -157,7 +157,7 @@ def alloc_in_loop(evidence: Evidence) -> Diagnosis | None:
     return Diagnosis(
         bottleneck=f"{calls:.3g} allocations or releases a step (cut: none), "
         f"{profile['system.alloc_share']:.1%} of its time",
-        where=profile.note("system.alloc_calls"),
+        where=profile.where("system.alloc_calls"),
         why="cudaMalloc takes tens to hundreds of microseconds, and cudaFree waits for the device.",
         gain=fraction(min(profile["system.alloc_share"], profile[GAPS])),
         confidence=0.7,

@@ -68,7 +68,7 @@ def _unfilled(evidence: Evidence, kernel: Kernel, busy: float) -> Diagnosis | No
     occupancy = own.get("system.theoretical_occupancy")
     if occupancy is not None and occupancy < cut("static_occupancy_trace.occupancy"):
         least = cut("static_occupancy_trace.occupancy")
-        limiter = profile.note("system.theoretical_occupancy").partition(";")[0]
+        limiter = profile.where("system.theoretical_occupancy").partition(";")[0]
         faults.append(
             (
                 # Few warps may still keep the device busy: only part of this can be gained.
@@ -97,7 +97,7 @@ def _unfilled(evidence: Evidence, kernel: Kernel, busy: float) -> Diagnosis | No
     faults.sort(key=lambda fault: -fault[0])
     return Diagnosis(
         bottleneck="; ".join(words for _, words, _ in faults),
-        where=f"{kernel.name}: {profile.note('launch__grid_size')}",
+        where=f"{kernel.name}: {profile.where('launch__grid_size')}",
         why="Multiprocessors, lanes or warp slots stay empty whatever the code does.",
         gain=min(max(faults[0][0] * kernel.share * busy, 0.0), 1.0),
         confidence=0.3,

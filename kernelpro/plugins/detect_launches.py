@@ -41,7 +41,7 @@ def launch_bound(evidence: Evidence) -> Diagnosis | None:
             f"{profile['system.launches']:.3g} launches of {mean:.1f} us on average "
             f"(cut {short:g} us{f', a launch call takes {api:.1f} us' if api else ''})"
         ),
-        where=profile.note("system.mean_kernel_us"),
+        where=profile.where("system.mean_kernel_us"),
         why="The host needs longer to launch a kernel than the kernel runs.",
         gain=fraction(gap),
         confidence=0.7,
@@ -73,7 +73,7 @@ def tiny_kernels(evidence: Evidence) -> Diagnosis | None:
             f"{cut('tiny_kernels.launches'):.0f} of them); with the waits before them they take "
             f"{share:.0%} of it (cut {cut('tiny_kernels.share'):.0%})"
         ),
-        where=profile.note("system.tiny_kernels"),
+        where=profile.where("system.tiny_kernels"),
         why="Each pays for a launch, reads its input from memory and writes its result back.",
         gain=fraction(saved),
         confidence=0.6,
@@ -122,7 +122,7 @@ def graph_candidate(evidence: Evidence) -> Diagnosis | None:
             f"{cut('graph_candidate.repeats'):.0f}) with the GPU busy {1 - gap:.0%} "
             f"(cut {cut('graph_candidate.busy'):.0%})"
         ),
-        where=profile.note("system.sequence_launches"),
+        where=profile.where("system.sequence_launches"),
         why="A CUDA graph launches a fixed sequence at once, without the host between kernels.",
         gain=fraction(gap),
         confidence=0.5,
@@ -149,7 +149,7 @@ def stream_serialisation(evidence: Evidence) -> Diagnosis | None:
             f"{small:.0%} of the kernel time is in launches that do not fill the device once "
             f"(cut {cut('stream_serialisation.share'):.0%})"
         ),
-        where=profile.note("system.serial_share"),
+        where=profile.where("system.serial_share"),
         why="Launches of one stream wait for each other, and most multiprocessors stay empty.",
         gain=fraction(saved),
         confidence=0.3,
@@ -184,7 +184,7 @@ def default_stream(evidence: Evidence) -> Diagnosis | None:
             f"kernels on the default stream and on others never run together "
             f"({turns:.0%} of the time could overlap)"
         ),
-        where=evidence.profile.note("system.streams"),
+        where=evidence.profile.where("system.streams"),
         why="The legacy default stream waits for every blocking stream and they for it.",
         gain=fraction(turns),
         confidence=0.3,
@@ -213,7 +213,7 @@ def jit_or_lazy_load(evidence: Evidence) -> Diagnosis | None:
     return Diagnosis(
         bottleneck=f"{count:.3g} loads of code a step, {evidence.profile['system.load_share']:.0%} "
         "of its time (cut: none)",
-        where=evidence.profile.note("system.load_calls"),
+        where=evidence.profile.where("system.load_calls"),
         why="The first launch of a kernel loads or compiles it: this call was not warm.",
         gain=0.0,
         confidence=0.1,

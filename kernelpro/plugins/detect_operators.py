@@ -118,7 +118,7 @@ def small_operators(evidence: Evidence) -> Diagnosis | None:
             f"{cut('small_operators.count'):.0f} of them) and take {share:.0%} of the call "
             f"(cut {cut('small_operators.share'):.0%})"
         ),
-        where=profile.note("system.tiny_operators"),
+        where=profile.where("system.tiny_operators"),
         why="Each is dispatched, allocates its result and may wake threads, for little work.",
         gain=fraction(share * (1.0 - 1.0 / count)),
         confidence=0.6,
@@ -148,7 +148,7 @@ def copy_cast_fill_kernels(evidence: Evidence) -> Diagnosis | None:
     return Diagnosis(
         bottleneck=f"{share:.0%} of the {'device' if on_gpu else 'call'}'s time only copies, casts "
         f"or fills (cut {least:.0%})",
-        where=profile.note("system.layout_share"),
+        where=profile.where("system.layout_share"),
         why="These passes compute nothing: the kernels around them could read what is there.",
         gain=fraction(share * (1.0 - profile.get(GAPS, 0.0)) if on_gpu else share),
         confidence=0.6,
@@ -179,7 +179,7 @@ def library_bound(evidence: Evidence) -> Diagnosis | None:
         return None
     return Diagnosis(
         bottleneck=f"{share:.0%} of the time is in vendor matrix libraries (cut {least:.0%})",
-        where=evidence.profile.note("system.library_share"),
+        where=evidence.profile.where("system.library_share"),
         why="A library's matrix product is near its peak; only what is around it can be saved.",
         gain=fraction(max(0.0, 1.0 - share) * (busy if evidence.machine.target == "cuda" else 1.0)),
         confidence=0.5,
@@ -204,7 +204,7 @@ def dominant_kernel(evidence: Evidence) -> Diagnosis | None:
         return None
     return Diagnosis(
         bottleneck=f"one kernel has {share:.0%} of the device time (cut {least:.0%})",
-        where=profile.note("system.top_kernel_share"),
+        where=profile.where("system.top_kernel_share"),
         why="Amdahl: no change elsewhere can save more than the rest.",
         gain=0.0,
         confidence=0.1,
@@ -226,7 +226,7 @@ def library_kernels(evidence: Evidence) -> Iterator[Diagnosis]:
         if share > 0:
             yield Diagnosis(
                 bottleneck=f"{share:.0%} of the device time is in kernels of {what}",
-                where=profile.note(f"system.{name}_share"),
+                where=profile.where(f"system.{name}_share"),
                 why="They are well tuned for common shapes; keep or replace them on purpose.",
                 gain=0.0,
                 confidence=0.1,

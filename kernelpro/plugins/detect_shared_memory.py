@@ -74,7 +74,7 @@ def smem_bank_conflict(evidence: Evidence) -> Diagnosis | None:
     return Diagnosis(
         bottleneck=f"{share:.0%} of shared memory's wavefronts repeat for bank conflicts (cut "
         f"{limit:.0%}); {worst} take {ways[worst]:.1f} times as many as without",
-        where=profile.note(HOTSPOT) or profile.note(CODE),
+        where=profile.where(HOTSPOT) or profile.where(CODE),
         why="A bank serves one row of 4 bytes at a time, so the lanes of a warp queue up.",
         gain=share * busy(profile, L1),
         confidence=0.9,
@@ -98,7 +98,7 @@ def smem_conflict_hotspot(evidence: Evidence) -> Diagnosis | None:
         return None
     return Diagnosis(
         bottleneck=f"{excess:.0%} of shared memory's wavefronts are in excess of the ideal",
-        where=profile.note(HOTSPOT),
+        where=profile.where(HOTSPOT),
         why="The named accesses put several lanes of a warp on one bank.",
         gain=excess * (busy(profile, L1) if L1 in profile else 0.5),
         confidence=0.8 if L1 in profile else 0.4,

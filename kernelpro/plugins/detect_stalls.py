@@ -81,7 +81,7 @@ def _stalled(rule: Rule, evidence: Evidence) -> Diagnosis | None:
             f"{share:.0%} of a warp's time between instructions is {rule.what} (cut "
             f"{cut('stall_share'):.0%}); {issue:.2f} issues a cycle (cut {cut('issuing')})"
         ),
-        where=profile.note(_sampled(rule)),
+        where=profile.where(_sampled(rule)),
         why=f"{rule.why} Here a consequence of {cause}." if cause else rule.why,
         gain=min(share, room(profile)),
         confidence=SYMPTOM if cause else CONFIDENCE,
@@ -306,7 +306,7 @@ def stall_hotspots(evidence: Evidence) -> Diagnosis | None:
             f"{share:.0%} of the samples are at one instruction (cut "
             f"{cut('stall_hotspots.share'):.0%})"
         ),
-        where=profile.note(HOTTEST),
+        where=profile.where(HOTTEST),
         why="Warps wait there for a value that an earlier instruction makes.",
         gain=min(share, room(profile)),
         confidence=SYMPTOM,

@@ -34,7 +34,7 @@ def sync_memcpy(evidence: Evidence) -> Diagnosis | None:
         return None
     return Diagnosis(
         bottleneck=f"{calls:.3g} synchronous copies a step (cut: none), {share:.1%} of its time",
-        where=evidence.profile.note("system.sync_copy_calls"),
+        where=evidence.profile.where("system.sync_copy_calls"),
         why="The host waits for all earlier work and for the copy, and launches nothing meanwhile.",
         gain=fraction(share),
         confidence=0.8,
@@ -62,7 +62,7 @@ def pageable_async_copy(evidence: Evidence) -> Diagnosis | None:
     return Diagnosis(
         bottleneck=f"{copies:.3g} copies of pageable memory a step (cut: none), "
         f"{share:.1%} of its time",
-        where=profile.note("system.pageable_copies"),
+        where=profile.where("system.pageable_copies"),
         why="The driver first copies pageable memory to a buffer of its own while the host waits.",
         gain=fraction(share),
         confidence=0.8,
@@ -85,7 +85,7 @@ def sync_memset(evidence: Evidence) -> Diagnosis | None:
         return None
     return Diagnosis(
         bottleneck=f"{calls:.3g} synchronous fills a step (cut: none), {share:.1%} of its time",
-        where=profile.note("system.sync_memset_calls"),
+        where=profile.where("system.sync_memset_calls"),
         why="cudaMemset runs on the default stream and orders all others around it.",
         gain=fraction(share),
         confidence=0.8,
@@ -115,7 +115,7 @@ def hd_traffic(evidence: Evidence) -> Diagnosis | None:
             f"{profile['system.host_copies']:.3g} of {profile['system.host_copy_bytes']:.4g} B "
             "in all"
         ),
-        where=profile.note("system.host_copies"),
+        where=profile.where("system.host_copies"),
         why="The bus is twenty times slower than the device's own memory.",
         gain=fraction(share),
         confidence=0.7,
@@ -146,7 +146,7 @@ def uvm_migration(evidence: Evidence) -> Diagnosis | None:
     return Diagnosis(
         bottleneck=f"managed memory migrates for {share:.1%} of a step, with {faults:.3g} page "
         "faults (cut: none)",
-        where=profile.note("system.migration_share"),
+        where=profile.where("system.migration_share"),
         why="A kernel stops at each page that is not on the device until the driver has moved it.",
         gain=fraction(share),
         confidence=0.8,

@@ -16,4 +16,4 @@ def room(evidence: Evidence) -> float:
 
 def where(evidence: Evidence) -> str:
     """The hot loop's address and function, as the facts of its code note it."""
-    return evidence.profile.note(PREFIX + "instructions")
+    return evidence.profile.where(PREFIX + "instructions")

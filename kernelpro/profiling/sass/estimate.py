@@ -68,7 +68,7 @@ def by_issue(profile: Profile, guess: float) -> Estimate:
 
 def shown(profile: Profile, *names: str) -> str:
     """Where: the first of these metrics' notes that is not empty."""
-    return _first(profile.note(name) for name in names)
+    return _first(profile.where(name) for name in names)
 
 
 def _first(words: Iterable[str]) -> str:
