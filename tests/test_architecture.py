@@ -28,7 +28,7 @@ ALLOWED = {
     "targets": {"errors", "records", "settings"},
     "judge": {"", "errors", "records", "settings", "targets", "problems"},
     "ranking": {"records"},
-    "profiling": {"errors", "records", "hookspecs", "ranking", "settings", "targets"},
+    "profiling": {"", "errors", "records", "hookspecs", "ranking", "settings", "targets"},
     "language": {"errors", "records", "problems", "targets"},
     "search": {"errors", "ranking", "records", "serial", "settings"},
     "plugins": {"", "profiling", "language"},  # the public API, as for any other plugin

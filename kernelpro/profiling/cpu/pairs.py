@@ -5,11 +5,17 @@ The kernels are in pairs.cpp, as `bad_NAME` and `fix_NAME`; NAME is the detector
 """
 
 import ctypes
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import kernelpro
+from kernelpro.errors import TargetError
 from kernelpro.profiling.cpu import facts, host, rates, threads
 from kernelpro.profiling.cpu.loops import DIVIDE_CYCLES
 from kernelpro.records import Build, Metric
@@ -17,6 +23,7 @@ from kernelpro.targets.cpu import build_cpp
 
 SIDES = ("bad", "fix")
 ROUNDS = 3
+CALLS_LIMIT_S = 60.0
 # AVX2 and FMA, whatever else this processor has, and no freedom in the order of sums.
 FLAGS = (
     "-O3", "-march=x86-64-v3", "-fopenmp", "-std=c++17", "-fno-math-errno", "-fno-trapping-math",
@@ -140,8 +147,29 @@ def of_code(binary: Path, function: str) -> dict[str, Metric]:
 def of_calls(binary: Path, function: str, elements: int, allowed: int) -> dict[str, Metric]:
     """What calls of one kernel cost the host, with at most so many threads.
 
-    Of a few measurements the fastest counts: it is the one that others disturbed the least.
+    Measured in a process of its own, since what an allocator does depends on what it did before.
+
+    Raises:
+        TargetError: the process fails.
     """
+    root = str(Path(kernelpro.__file__).resolve().parents[1])
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, str(binary), function, str(elements), str(allowed)],
+        capture_output=True,
+        text=True,
+        timeout=CALLS_LIMIT_S,
+        env={**os.environ, "PYTHONPATH": root},
+        check=False,
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise TargetError(f"kernel {function} could not be measured: {last}")
+    values: dict[str, float] = json.loads(done.stdout)
+    return {name: Metric(value=value) for name, value in values.items()}
+
+
+def measure(binary: Path, function: str, elements: int, allowed: int) -> dict[str, float]:
+    """Call one kernel in this process; of a few measurements the least disturbed, the fastest."""
     library = ctypes.CDLL(str(binary))
     library.omp_set_num_threads(allowed)
     kernel: Any = library[function]
@@ -154,7 +182,7 @@ def of_calls(binary: Path, function: str, elements: int, allowed: int) -> dict[s
     seen = min(measured, key=lambda one: float(one["wall_us"]))
     busy = seen["user_us"] + seen["system_us"]
     spent = seen["threads_us"]
-    values = {
+    return {
         "cpu.thread_share": seen["threads_used"] / allowed,
         "cpu.threads_used": seen["threads_used"],
         "cpu.thread_imbalance": threads.imbalance(spent),
@@ -163,7 +191,6 @@ def of_calls(binary: Path, function: str, elements: int, allowed: int) -> dict[s
         "cpu.system_share": seen["system_us"] / busy if busy else 0.0,
         "cpu.time_us": seen["wall_us"],
     }
-    return {name: Metric(value=value) for name, value in values.items()}
 
 
 def reading(pair: Pair, metrics: Mapping[str, Metric]) -> float | None:
@@ -177,3 +204,8 @@ def reading(pair: Pair, metrics: Mapping[str, Metric]) -> float | None:
     if len(values) == 1:
         return values[0] * pair.scale
     return values[0] / values[1] * pair.scale if values[1] else None
+
+
+if __name__ == "__main__":
+    _binary, _function, _elements, _allowed = sys.argv[1:]
+    print(json.dumps(measure(Path(_binary), _function, int(_elements), int(_allowed))))
