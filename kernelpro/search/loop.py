@@ -27,6 +27,7 @@ from kernelpro.records import (
 )
 from kernelpro.search.bench import Bench, Measured
 from kernelpro.search.budget import Budget
+from kernelpro.search.kept import slim
 from kernelpro.search.memory import Memory
 from kernelpro.search.policy import Policy
 from kernelpro.search.tree import Node, Tree
@@ -274,7 +275,7 @@ class Search:
             parent=parent,
             candidate=candidate,
             evaluation=measured.evaluation,
-            profile=measured.profile,
+            profile=slim(measured.profile),
             classification=measured.classification,
             diagnoses=shortlist(measured.diagnoses, KEPT_FINDINGS),
             reward=self._reward(measured.evaluation),
