@@ -70,7 +70,7 @@ class Bench:
         self.hooks = hooks
         self.machine: Machine = target.machine()
         self.light = roofline.speed_of_light(problem, self.machine)
-        self.dispatcher = Dispatcher(hooks.detectors())
+        self.dispatcher = Dispatcher(hooks.detectors(), hooks.origins())
         self.judge = Judge(
             problem, target, settings=settings or JudgeSettings(), sol_us=self.light.sol_us
         )

@@ -13,6 +13,7 @@ import pluggy
 
 from kernelpro.errors import PluginError
 from kernelpro.hookspecs import Session
+from kernelpro.manager import origin
 from kernelpro.records import (
     Candidate,
     Detector,
@@ -37,6 +38,10 @@ class Hooks:
         self.plugins = plugins
         self.complaints = complaints if complaints is not None else []
         self._muted: set[tuple[str, str]] = set()
+
+    def origins(self) -> dict[str, str]:
+        """Where each plugin comes from, by its name: its distribution and version."""
+        return {name: origin(self.plugins, name) for name, _ in self.plugins.list_name_plugin()}
 
     def detectors(self) -> list[tuple[str, Detector]]:
         """Every detector with its plugin's name; of two with one name the first is kept."""
@@ -152,7 +157,8 @@ class Hooks:
         if (plugin, hook) not in self._muted:
             self._muted.add((plugin, hook))
             self._complain(
-                f"plugin {plugin!r} {what} in its hook {hook}; it is not asked again in this run"
+                f"plugin {plugin!r} ({origin(self.plugins, plugin)}) {what} in its hook {hook}; "
+                "it is not asked again in this run"
             )
 
     def _complain(self, sentence: str) -> None:

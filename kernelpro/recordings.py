@@ -110,7 +110,7 @@ def diagnose(
     kind = kind_of(path)
     manager, complaints = create_plugin_manager(block=block)
     hooks = Hooks(manager, complaints)
-    desk = _Desk(Dispatcher(hooks.detectors()), problem or _unknown(path.stem))
+    desk = _Desk(Dispatcher(hooks.detectors(), hooks.origins()), problem or _unknown(path.stem))
     if kind == "ncu report":
         device, found, notes = _of_report(path, wanted, desk)
     elif kind == "timeline":

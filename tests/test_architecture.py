@@ -34,7 +34,7 @@ ALLOWED = {
     "plugins": {"", "profiling", "language"},  # the public API, as for any other plugin
     "testing": {"hookspecs", "records"},
     "manager": {"", "errors", "hookspecs", "records"},
-    "isolation": {"errors", "hookspecs", "records"},
+    "isolation": {"errors", "hookspecs", "manager", "records"},
     "report": {"records"},
     "export": {"errors", "records", "report"},
     "doctor": {"", "targets"},

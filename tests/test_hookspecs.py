@@ -75,8 +75,8 @@ def test_plugin_that_raises_is_named_once_and_the_others_are_heard(order):
         assert hooks.reward(None, None, 0.0) == 2.0
     bad = f"plugin{order.index(Raises)}"
     assert any(
-        c == f"plugin {bad!r} raised RuntimeError: broken in its hook detectors; it is not asked "
-        "again in this run"
+        c == f"plugin {bad!r} (registered by the caller) raised RuntimeError: broken in its hook "
+        "detectors; it is not asked again in this run"
         for c in hooks.complaints
     )
     assert len(hooks.complaints) == len(set(hooks.complaints))

@@ -9,7 +9,7 @@ of the run, with one sentence about it.
 import ctypes
 import queue
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -32,7 +32,18 @@ class Dispatcher:
         complaints: one sentence for each detector that was muted, oldest first.
     """
 
-    def __init__(self, detectors: Sequence[tuple[str, Detector]]) -> None:
+    def __init__(
+        self,
+        detectors: Sequence[tuple[str, Detector]],
+        origins: Mapping[str, str] | None = None,
+    ) -> None:
+        """Take the detectors; nothing runs yet.
+
+        Args:
+            detectors: each with the name of the plugin that gives it.
+            origins: the distribution that a plugin comes from, by the plugin's name.
+        """
+        self._origins = dict(origins or {})
         self.complaints: list[str] = []
         self._detectors = tuple(detectors)
         self._muted: set[str] = set()
@@ -85,8 +96,10 @@ class Dispatcher:
         answer = self._runner.run(detector, evidence)
         if isinstance(answer, str):
             self._muted.add(detector.name)
+            origin = self._origins.get(plugin, "")
+            where = f" ({origin})" if origin else ""
             self.complaints.append(
-                f"detector {detector.name!r} of plugin {plugin!r} {answer}; "
+                f"detector {detector.name!r} of plugin {plugin!r}{where} {answer}; "
                 "it does not run again in this run"
             )
             return []

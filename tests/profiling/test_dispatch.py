@@ -77,6 +77,12 @@ def test_a_faulty_detector_is_muted_and_named_and_stops_nothing(diagnose, words)
     assert "\n" not in complaint
 
 
+def test_a_complaint_names_the_distribution_that_a_plugin_comes_from():
+    made = Dispatcher([tool("faulty", raises)], {"plug": "some-package 1.2"})
+    made.diagnose(evidence({"a": 1}))
+    assert "'faulty' of plugin 'plug' (some-package 1.2) raised" in made.complaints[0]
+
+
 def spins(e):
     while True:
         pass
