@@ -83,11 +83,49 @@ def _profilers() -> list[Finding]:
         ("ncu", "optional: install Nsight Compute"),
         ("nsys", "optional: install Nsight Systems; torch.profiler serves instead"),
         ("compute-sanitizer", "optional: comes with the CUDA toolkit"),
-        ("valgrind", "optional: apt install valgrind"),
+        ("valgrind", "optional: apt install valgrind; counts instructions exactly"),
+        ("llvm-mca", "optional: apt install llvm; rates of a CPU kernel's hot loop"),
     )
     found = [_tool("profiler", name, remedy) for name, remedy in rows]
+    found += [_disassembler(), _nsight_python()]
     found.append(_counters())
     return found
+
+
+def _disassembler() -> Finding:
+    """Whether GPU machine code can be read: nvdisasm is often not on PATH but beside torch."""
+    from kernelpro.profiling.sass import tools
+    from kernelpro.profiling.sass.errors import SassError
+
+    try:
+        path = str(tools.find("nvdisasm"))
+    except SassError as error:
+        return Finding(
+            group="profiler",
+            name="nvdisasm",
+            ok=False,
+            detail=str(error).partition(";")[0],
+            remedy="optional: pip install nvidia-cuda-nvdisasm; reads GPU machine code",
+        )
+    return Finding(group="profiler", name="nvdisasm", ok=True, detail=path)
+
+
+def _nsight_python() -> Finding:
+    """Whether NVIDIA's nsight-python could be used here; kernelpro runs ncu itself."""
+    from kernelpro.profiling.counters import ncu
+
+    try:
+        why = ncu.nsight_python()
+    except ncu.NcuError as error:
+        why = str(error)
+    remedy = "optional: kernelpro runs ncu itself and needs no nsight-python"
+    return Finding(
+        group="profiler",
+        name="nsight-python",
+        ok=not why,
+        detail=why or "ncu is new enough for it",
+        remedy=remedy if why else "",
+    )
 
 
 def _counters() -> Finding:
@@ -121,6 +159,7 @@ def _packages() -> list[Finding]:
         ("psutil", "pip install psutil", True),
         ("cupy", "pip install 'kernelpro[gpu]' (for an NVIDIA GPU)", False),
         ("pynvml", "pip install 'kernelpro[gpu]' (for an NVIDIA GPU)", False),
+        ("ncu_report", "optional: pip install 'kernelpro[profile]'; reads .ncu-rep files", False),
         ("triton", "comes with a CUDA build of torch; only Triton candidates need it", False),
     )
     found = []

@@ -37,7 +37,7 @@ ALLOWED = {
     "isolation": {"errors", "hookspecs", "manager", "records"},
     "report": {"records"},
     "export": {"errors", "records", "report"},
-    "doctor": {"", "targets"},
+    "doctor": {"", "profiling", "targets"},
     "bench": {"isolation", "judge", "profiling", "records", "search", "targets"},
 }
 JOINS_ALL = {"api", "cli", "recordings", "__main__"}
