@@ -25,9 +25,13 @@ from kernelpro.judge.environment import MARKER
 from kernelpro.records import Outcome
 
 REPO = Path(__file__).resolve().parents[2]
-needs_landlock = pytest.mark.skipif(landlock.abi() == 0, reason="the kernel has no Landlock")
+needs_landlock = pytest.mark.skipif(
+    landlock.abi() == 0,
+    reason="the kernel has no Landlock; boot one of 5.13 or newer with lsm=landlock",
+)
 needs_filter = pytest.mark.skipif(
-    platform.machine() not in seccomp.ARCHITECTURES, reason="no filter for this processor"
+    platform.machine() not in seccomp.ARCHITECTURES,
+    reason="no seccomp filter for this processor; run on x86-64 or arm64",
 )
 
 
@@ -116,7 +120,9 @@ def attacks_that_went_through(judge, kit, attacks, setup=""):
 )
 def test_the_numbers_of_system_calls_are_those_of_the_headers(column, header):
     if not Path(header).exists():
-        pytest.skip(f"there is no {header}")
+        pytest.skip(
+            f"there is no {header}; it comes with Linux's headers (apt install linux-libc-dev)"
+        )
     text = Path(header).read_text()
     theirs = {n: int(v) for n, v in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", text)}
     ours = {n: numbers[column] for n, numbers in seccomp.CALLS.items() if numbers[column]}
@@ -420,7 +426,9 @@ OTHERS = {
 
 @needs_landlock
 @needs_filter
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="one attack uses a number of x86-64")
+@pytest.mark.skipif(
+    platform.machine() != "x86_64", reason="one attack uses a number of x86-64; run it there"
+)
 @pytest.mark.parametrize("whom", ["the judge", "the baseline"])
 def test_another_process_cannot_be_read_stopped_or_slowed(judge, kit, whom):
     baseline = judge._default_trial().baseline().pid
@@ -440,7 +448,7 @@ def test_a_baseline_that_was_moved_to_another_processor_is_noticed(judge, kit):
     baseline = judge._default_trial().baseline().pid
     before = os.sched_getaffinity(baseline)
     if len(before) == 1:
-        pytest.skip("one processor")
+        pytest.skip("this process may run on one processor only; allow it two (taskset -c 0,1)")
     move = kit.candidate(
         "return self.right(x)", at_import=f"os.sched_setaffinity({baseline}, {{{min(before)}}})"
     )

@@ -12,7 +12,10 @@ from kernelpro.records import Candidate, Outcome, Problem
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+    pytest.mark.skipif(
+        not torch.cuda.is_available(),
+        reason="no NVIDIA GPU is usable; run `make gpu-test` where one is",
+    ),
 ]
 
 SOURCE = """

@@ -258,7 +258,10 @@ def namespace_command():
 MOUNTING = namespace_command()
 
 
-@pytest.mark.skipif(MOUNTING is None, reason="no file system can be mounted here")
+@pytest.mark.skipif(
+    MOUNTING is None,
+    reason="no file system can be mounted here; run as root, or allow user namespaces",
+)
 def test_a_full_disk_ends_in_a_verdict_and_honest_candidates_need_no_disk(tmp_path):
     script = FULL_DISK.format(conftest=str(HERE.with_name("conftest.py")))
     done = subprocess.run(

@@ -159,7 +159,9 @@ def test_a_detector_sees_the_calls_of_a_bad_kernel_and_not_of_its_fix(name, bina
     assert diagnose(name, metrics("fix")) == ()
 
 
-@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
+@pytest.mark.skipif(
+    shutil.which("valgrind") is None, reason="valgrind is not on PATH (apt install valgrind)"
+)
 @needs_compiler
 @pytest.mark.parametrize("name", COUNTED)
 def test_a_detector_sees_the_exact_counts_of_a_bad_kernel_and_not_of_its_fix(
@@ -213,7 +215,9 @@ def test_uneven_work_shows_as_imbalance_and_dynamic_pieces_do_not(binary):
     assert bad.value > fix.value
 
 
-@pytest.mark.skipif(shutil.which("llvm-mca") is None, reason="llvm-mca is not installed")
+@pytest.mark.skipif(
+    shutil.which("llvm-mca") is None, reason="llvm-mca is not on PATH (apt install llvm)"
+)
 @needs_compiler
 def test_a_divider_that_holds_up_the_loop_is_seen_and_multiply_adds_are_not(binary):
     metrics = [usual() | pairs.of_code(binary, f"{side}_busy_port") for side in pairs.SIDES]

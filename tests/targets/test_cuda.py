@@ -184,7 +184,7 @@ def test_nvrtcs_errors_are_told(nvrtc):
 gpu = pytest.mark.gpu
 no_gpu = pytest.mark.skipif(
     not CudaTarget(Recorded()).availability().ok,
-    reason="needs an NVIDIA GPU that torch and CuPy can use",
+    reason="no NVIDIA GPU is usable; run `make gpu-test` where one is",
 )
 
 

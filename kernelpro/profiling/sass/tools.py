@@ -14,6 +14,7 @@ from kernelpro.profiling.sass.errors import SassError
 LIMIT_S = 60.0
 
 _PACKAGES = {"nvdisasm": "nvidia-cuda-nvdisasm", "cuobjdump": "nvidia-cuda-cuobjdump"}
+TOOLKIT = Path("/usr/local/cuda/bin")  # where NVIDIA's installer puts it
 _RELEASE = re.compile(r"\bV(\d+)\.(\d+)\.(\d+)")
 
 
@@ -93,7 +94,7 @@ def _places(tool: str) -> Iterator[Path]:
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if home := os.environ.get(variable):
             folders.append(Path(home) / "bin")
-    folders.append(Path("/usr/local/cuda/bin"))
+    folders.append(TOOLKIT)
     for folder in folders:
         path = folder / tool
         if path.is_file() and os.access(path, os.X_OK):

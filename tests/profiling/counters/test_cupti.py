@@ -11,7 +11,10 @@ from kernelpro.profiling.counters.metric_set import MetricSet
 from kernelpro.profiling.counters.packs import DURATION, LITE
 
 gpu = pytest.mark.gpu
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is usable")
+needs_gpu = pytest.mark.skipif(
+    not torch.cuda.is_available(),
+    reason="no NVIDIA GPU is usable; run `make gpu-test` where one is",
+)
 
 
 def place(root, name):

@@ -9,7 +9,7 @@ from kernelpro.profiling.cpu import callgrind, calls, facts, instruction_mix
 from tests.profiling.samples import library, needs_compiler
 
 needs_valgrind = pytest.mark.skipif(
-    shutil.which("valgrind") is None, reason="valgrind is not installed"
+    shutil.which("valgrind") is None, reason="valgrind is not on PATH (apt install valgrind)"
 )
 SCALE = """extern "C" void scale(const float* x, float* y, float a, int shift, size_t n) {
   for (size_t i = 0; i < n; i++) y[i] = x[i] * a + shift; }"""

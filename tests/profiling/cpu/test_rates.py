@@ -78,7 +78,9 @@ def test_the_loop_is_written_for_an_assembler():
     ]
 
 
-@pytest.mark.skipif(shutil.which("llvm-mca") is None, reason="llvm-mca is not installed")
+@pytest.mark.skipif(
+    shutil.which("llvm-mca") is None, reason="llvm-mca is not on PATH (apt install llvm)"
+)
 def test_a_sum_into_one_register_waits_for_itself():
     found, why = rates.rates(SUM)
     assert (found.tool, why) == ("llvm-mca", "")

@@ -17,7 +17,7 @@ CHIPS = ("sm_80", "sm_90a")
 
 def _missing() -> str:
     if not shutil.which("nvcc"):
-        return "nvcc is not installed"
+        return "nvcc is not on PATH; it comes with the CUDA toolkit and needs no GPU"
     try:
         tools.find("nvdisasm")
     except SassError as error:

@@ -54,7 +54,9 @@ def test_spills_are_those_that_nvdisasm_annotates(built):
     path, _, _ = built
     tool = tools.find("nvdisasm")
     if tools.release(tool) < (13, 4, 92):
-        pytest.skip("nvdisasm before 13.4.92 does not annotate spills")
+        pytest.skip(
+            "nvdisasm before 13.4.92 annotates no spills; pip install -U nvidia-cuda-nvdisasm"
+        )
     _, annotated = json.loads(tools.run(tool, ["-json", "-annotate", str(path)]))
     for function in annotated:
         places = {

@@ -7,7 +7,10 @@ from tests.profiling.samples import accepted
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU"),
+    pytest.mark.skipif(
+        not torch.cuda.is_available(),
+        reason="no NVIDIA GPU is usable; run `make gpu-test` where one is",
+    ),
 ]
 
 
