@@ -16,7 +16,6 @@ from pathlib import Path
 
 from kernelpro import problems, targets
 from kernelpro.judge.judge import Judge, JudgeSettings
-from kernelpro.judge.timing import is_faster
 from kernelpro.records import Candidate, Evaluation
 
 
@@ -70,7 +69,7 @@ def _row(evaluation: Evaluation, again: bool, seconds: float) -> dict[str, objec
         "speedup": timing.speedup if timing else None,
         "low": timing.speedup_low if timing else None,
         "high": timing.speedup_high if timing else None,
-        "faster": bool(timing and is_faster(timing)),
+        "faster": bool(timing and timing.faster),
         "call_us": timing.median_us if timing else None,
         "seconds": seconds,
     }

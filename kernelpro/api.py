@@ -1,4 +1,4 @@
-"""The Python interface: `search`, `replay` and `profile`. Here all layers meet.
+"""The Python interface: `search`, `replay`, `profile`, `check`, `audit`. Here all layers meet.
 
 import kernelpro
 
@@ -8,21 +8,18 @@ print(result.table())
 """
 
 import contextlib
-import platform
 import re
-import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from kernelpro import __version__, export, problems, targets
+from kernelpro import export
 from kernelpro.bench import Bench
 from kernelpro.errors import KernelproError
 from kernelpro.isolation import Hooks
 from kernelpro.judge.audit import Audit, audited
 from kernelpro.judge.judge import Judge, JudgeSettings
-from kernelpro.judge.tolerances import POLICIES
 from kernelpro.manager import create_plugin_manager
 from kernelpro.profiling.cpu import callgrind
 from kernelpro.profiling.roofline import SpeedOfLight, speed_of_light
@@ -36,14 +33,25 @@ from kernelpro.records import (
     Step,
     Verdict,
 )
-from kernelpro.report import FASTER, Summary, summarize
+from kernelpro.report import Summary, summarize
 from kernelpro.search import memory
 from kernelpro.search.bench import Measured
 from kernelpro.search.budget import Budget
-from kernelpro.search.loop import AT_SPEED_OF_LIGHT, Feedback, Reason, Search
-from kernelpro.search.policy import Policy, by_name, describe, restore
+from kernelpro.search.loop import AT_SPEED_OF_LIGHT, Reason, Search
+from kernelpro.search.policy import by_name
 from kernelpro.search.tree import Tree
 from kernelpro.settings import resolve
+from kernelpro.start import (
+    feedback_named,
+    fresh,
+    header,
+    load,
+    new_path,
+    resumed,
+    same_machine,
+    usable,
+)
+from kernelpro.winners import confirmed, winner
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,8 +63,6 @@ DEFAULT_SECONDS = 120.0
 STOP_RATIO = {"cuda": AT_SPEED_OF_LIGHT, "cpu": 0.0}
 # Names that ask collectors for what takes seconds.
 DEEP = frozenset({callgrind.TIER})
-# Winners that fail when judged again are demoted; so many are tried.
-CONFIRM_AT_MOST = 3
 
 
 class Observer(Protocol):
@@ -186,24 +192,31 @@ def search(
         seconds = DEFAULT_SECONDS
     with contextlib.ExitStack() as stack:
         if resume:
-            start = _resumed(problem, memory_file)
+            start = resumed(problem, memory_file)
         else:
-            start = _fresh(
-                problem, target, seed, sizes, by_name(policy), _feedback(feedback), judge, precision
+            start = fresh(
+                problem,
+                target,
+                seed,
+                sizes,
+                by_name(policy),
+                feedback_named(feedback),
+                judge,
+                precision,
             )
         if start.journal is not None:
             stack.callback(start.journal.close)
         manager, complaints = create_plugin_manager(block=block)
         hooks = Hooks(manager, complaints)
         bench = stack.enter_context(Bench(start.problem, start.target, hooks, settings=start.judge))
-        _same_machine(start, bench.machine)
+        same_machine(start, bench.machine)
         bench.remember(start.steps)
         watch.begun(start.problem, bench.machine, bench.light)
         journal = start.journal
         if journal is None:
             journal = memory.create(
-                Path(memory_file) if memory_file else _new_path(start.problem),
-                _header(start, bench.machine),
+                Path(memory_file) if memory_file else new_path(start.problem),
+                header(start, bench.machine),
             )
             stack.callback(journal.close)
         told = _Told(hooks, watch)
@@ -228,10 +241,10 @@ def search(
         confirmations = list(start.confirmations)
         if end.reason is Reason.INTERRUPTED:
             # Whoever interrupts wants the end now; and the judge was stopped in mid-sentence.
-            best = _winner(engine.tree, confirmations)
+            best = winner(engine.tree, confirmations)
         else:
             watch.stage("confirm")
-            best = _confirmed(engine.tree, bench, journal, confirmations)
+            best = confirmed(engine.tree, bench, journal, confirmations)
     result = Result(
         problem=start.problem,
         machine=bench.machine,
@@ -253,14 +266,14 @@ def replay(path: str | Path) -> Result:
     Raises:
         MemoryFormatError: the file is not a search memory that this version can read.
     """
-    header, steps = memory.read(Path(path))
+    recorded, steps = memory.read(Path(path))
     confirmations = tuple(memory.confirmations(Path(path)))
     tree = Tree(steps)
     return Result(
-        problem=header.problem,
-        machine=header.machine,
+        problem=recorded.problem,
+        machine=recorded.machine,
         tree=tree,
-        best=_winner(tree, confirmations),
+        best=winner(tree, confirmations),
         confirmations=confirmations,
         memory=Path(path),
     )
@@ -285,8 +298,8 @@ def profile(
     Returns:
         The problem, the machine, what was measured, and sentences about plugins that failed.
     """
-    chosen = _usable(target)
-    task = _load(problem, chosen, sizes, precision)
+    chosen = usable(target)
+    task = load(problem, chosen, sizes, precision)
     manager, complaints = create_plugin_manager(block=block)
     hooks = Hooks(manager, complaints)
     subject = _subject(candidate)
@@ -331,8 +344,8 @@ def check(
         KernelproError: the judge cannot judge: the problem, the target or the file is not usable.
     """
     subject = _subject(candidate)
-    chosen = _usable(target)
-    task = _load(problem, chosen, sizes, precision)
+    chosen = usable(target)
+    task = load(problem, chosen, sizes, precision)
     manager, complaints = create_plugin_manager(block=block)
     hooks = Hooks(manager, complaints)
     settings = replace(
@@ -364,19 +377,8 @@ def audit(
     Raises:
         KernelproError: the problem or the target cannot be used.
     """
-    chosen = _usable(target)
-    return audited(_load(problem, chosen, sizes, precision), chosen.device)
-
-
-def _load(
-    problem: str | Path, target: targets.Target, sizes: Mapping[str, int] | None, precision: str
-) -> Problem:
-    if precision not in POLICIES:
-        raise KernelproError(
-            f"no precision policy is called {precision!r}; there are {', '.join(POLICIES)}"
-        )
-    loaded = problems.load(str(problem), target=target.name, sizes=sizes)
-    return replace(loaded, precision=precision)
+    chosen = usable(target)
+    return audited(load(problem, chosen, sizes, precision), chosen.device)
 
 
 def _subject(candidate: str | Path) -> Candidate:
@@ -398,101 +400,6 @@ def language_of(source: str) -> str:
         if re.search(pattern, source):
             return language
     return "torch"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Start:
-    """What a search starts from: nothing, or a memory file."""
-
-    problem: Problem
-    target: targets.Target
-    seed: int
-    policy: Policy
-    feedback: Feedback
-    judge: JudgeSettings
-    journal: memory.Memory | None = None
-    steps: tuple[Step, ...] = ()
-    confirmations: tuple[Confirmation, ...] = ()
-    machine: Machine | None = None
-
-
-def _fresh(
-    problem: str | Path | None,
-    target: str,
-    seed: int,
-    sizes: Mapping[str, int] | None,
-    policy: Policy,
-    feedback: Feedback,
-    judge: JudgeSettings | None,
-    precision: str,
-) -> _Start:
-    if problem is None:
-        known = ", ".join(problems.bundled())
-        raise KernelproError(f"name a problem: a path to a .py file, or one of {known}")
-    chosen = _usable(target)
-    return _Start(
-        problem=_load(problem, chosen, sizes, precision),
-        target=chosen,
-        seed=seed,
-        policy=policy,
-        feedback=feedback,
-        judge=judge or resolve("judge", JudgeSettings),
-    )
-
-
-def _resumed(problem: str | Path | None, memory_file: str | Path | None) -> _Start:
-    if memory_file is None:
-        raise KernelproError("--resume needs the memory file to go on with; give --memory FILE")
-    journal, header, steps = memory.resume(Path(memory_file))
-    task = header.problem
-    try:
-        if problem is not None:
-            named = problems.load(str(problem), target=task.target, sizes=task.sizes)
-            if named.source != task.source:
-                raise KernelproError(
-                    f"{memory_file} is a search of {task.name!r} with another source than "
-                    f"{named.name!r}; leave the problem out, or give another --memory"
-                )
-        return _Start(
-            problem=task,
-            target=_usable(header.target),
-            seed=header.seed,
-            policy=restore(header.settings.get("policy", {"name": "mcts"})),
-            feedback=_feedback(header.settings.get("feedback", Feedback.FINDINGS)),
-            judge=resolve("judge", JudgeSettings, header.settings.get("judge")),
-            journal=journal,
-            machine=header.machine,
-            steps=tuple(steps),
-            confirmations=tuple(memory.confirmations(journal.path)),
-        )
-    except BaseException:
-        journal.close()
-        raise
-
-
-def _same_machine(start: _Start, machine: Machine) -> None:
-    """Refuse to go on with a search elsewhere: times of two machines do not compare."""
-    was = start.machine
-    if was is not None and (was.device, was.threads) != (machine.device, machine.threads):
-        raise KernelproError(
-            f"this search was begun on {was.device} with {was.threads} threads, but this machine "
-            f"has {machine.device} with {machine.threads}; resume it there, or start a new one"
-        )
-
-
-def _header(start: _Start, machine: Machine) -> memory.Header:
-    return memory.Header(
-        problem=start.problem,
-        target=start.target.name,
-        seed=start.seed,
-        machine=machine,
-        settings={
-            "policy": describe(start.policy),
-            "feedback": str(start.feedback),
-            "judge": asdict(start.judge),
-        },
-        environment=_environment(),
-    )
 
 
 class _Told:
@@ -524,88 +431,3 @@ class _Staged:
 
     def evaluate(self, candidate: Candidate) -> Measured:
         return self._bench.evaluate(candidate)
-
-
-def _confirmed(
-    tree: Tree, bench: Bench, journal: memory.Memory, confirmations: list[Confirmation]
-) -> Step | None:
-    """Judge the best steps again until one holds; return its step."""
-    for step in _contenders(tree)[:CONFIRM_AT_MOST]:
-        known = next((c for c in confirmations if c.step == step.index), None)
-        if known is None:
-            known = Confirmation(step=step.index, evaluation=bench.confirm(step.candidate))
-            journal.append_confirmation(known)
-            confirmations.append(known)
-        if _holds(known):
-            return step
-    return None
-
-
-def _winner(tree: Tree, confirmations: Iterable[Confirmation]) -> Step | None:
-    """The confirmed winner; of a search that was cut short, the best as measured."""
-    known = {c.step: c for c in confirmations}
-    for step in _contenders(tree):
-        if step.index not in known or _holds(known[step.index]):
-            return step
-    return None
-
-
-def _contenders(tree: Tree) -> list[Step]:
-    """Accepted steps that are faster than the baseline, fastest first."""
-    steps = [
-        node.step
-        for node in tree
-        if node.step.index > 0
-        and node.step.evaluation.outcome is Outcome.ACCEPTED
-        and (timing := node.step.evaluation.timing) is not None
-        and timing.speedup_low > FASTER
-    ]
-    return sorted(steps, key=lambda s: (-_speedup(s), s.index))
-
-
-def _speedup(step: Step) -> float:
-    timing = step.evaluation.timing
-    return timing.speedup if timing else 0.0
-
-
-def _holds(confirmation: Confirmation) -> bool:
-    evaluation = confirmation.evaluation
-    return (
-        evaluation.outcome is Outcome.ACCEPTED
-        and evaluation.timing is not None
-        and evaluation.timing.speedup_low > FASTER
-    )
-
-
-def _feedback(name: str) -> Feedback:
-    try:
-        return Feedback(name)
-    except ValueError:
-        known = ", ".join(Feedback)
-        raise KernelproError(f"no feedback is called {name!r}; there are {known}") from None
-
-
-def _usable(name: str) -> targets.Target:
-    target = targets.get(name)
-    state = target.availability()
-    if not state.ok:
-        raise KernelproError(
-            f"target {target.name!r} cannot be used: {state.reason}; {state.remedy}"
-        )
-    return target
-
-
-def _new_path(problem: Problem) -> Path:
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / f"{problem.name}-{problem.target}-{stamp}.jsonl"
-
-
-def _environment() -> dict[str, str]:
-    import torch
-
-    return {
-        "kernelpro": __version__,
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "system": platform.platform(),
-    }

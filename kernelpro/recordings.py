@@ -16,8 +16,9 @@ from pathlib import Path
 
 from kernelpro.errors import KernelproError
 from kernelpro.isolation import Hooks
-from kernelpro.judge.sanitizer import plain
+from kernelpro.judge import environment
 from kernelpro.manager import create_plugin_manager
+from kernelpro.problems.module import essentials
 from kernelpro.profiling import roofline
 from kernelpro.profiling.counters import ncu, ncu_report, report_file
 from kernelpro.profiling.counters.ncu_report import StoredRule
@@ -140,7 +141,8 @@ def record(
     All of ncu's sections with counters by instruction: what the in-process counters cannot give.
 
     Args:
-        candidate: what to call; it runs unconfined, so it must have been accepted.
+        candidate: what to call; it must have been accepted, for it runs unconfined, but sees no
+            more of the environment than under the judge.
         problem: whose inputs it gets.
         report: the .ncu-rep file to write.
         seconds: when to give up.
@@ -151,14 +153,13 @@ def record(
     with tempfile.TemporaryDirectory(prefix="kernelpro-") as folder:
         source, job = Path(folder) / "candidate.py", Path(folder) / "job.json"
         source.write_text(candidate.source, encoding="utf-8")
-        job.write_text(json.dumps({"candidate": str(source), "problem": plain(problem)}))
-        root = Path(__file__).resolve().parents[1]
+        job.write_text(json.dumps({"candidate": str(source), "problem": essentials(problem)}))
         ncu.record(
             [sys.executable, "-m", "kernelpro.judge.watched", str(job)],
             report.resolve(),
             ncu.Wanted(section_set="full"),
             deadline_s=seconds,
-            environment={**os.environ, "PYTHONPATH": str(root)},
+            environment=environment.of_fork_server(Path(folder), os.cpu_count() or 1, {}),
             folder=Path(folder),
         )
     return diagnose(report, problem=problem)

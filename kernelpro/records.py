@@ -217,6 +217,10 @@ class Verdict:
     evidence: Mapping[str, str] = field(default_factory=dict)
 
 
+FASTER = 1.02
+"""The lower end of a ratio's interval must be above this before anything is called faster."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     """Time of one call, measured interleaved with the baseline in the same run.
@@ -246,6 +250,11 @@ class Timing:
     speedup_high: float
     clock: str
     threads: int = 0
+
+    @property
+    def faster(self) -> bool:
+        """Whether the measurement shows that the candidate is faster than the baseline."""
+        return self.speedup_low > FASTER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,7 +60,7 @@ def summarize(
     if confirmed is not None and confirmed.evaluation.timing is not None:
         timing = confirmed.evaluation.timing
     words = "judged again from scratch" if confirmed else "as measured in the search"
-    faster = timing.speedup_low > FASTER and (
+    faster = timing.faster and (
         confirmed is None or confirmed.evaluation.outcome is Outcome.ACCEPTED
     )
     claim = (
@@ -81,10 +81,6 @@ def summarize(
         holds=_holds(best),
         counts=counts,
     )
-
-
-# A ratio counts as faster only when the lower end of its interval is above this.
-FASTER = 1.02
 
 
 def _why(steps: Sequence[Step], best: Step) -> tuple[str, ...]:

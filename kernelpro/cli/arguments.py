@@ -1,6 +1,7 @@
 """Arguments that several commands share, and how their values are read."""
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -58,6 +59,15 @@ def add_problem_options(parser: argparse.ArgumentParser) -> None:
         metavar="PLUGIN",
         help="leave a plugin out; may be repeated",
     )
+
+
+def add_candidate_options(parser: argparse.ArgumentParser) -> None:
+    """Add what names a candidate, its problem and how it is judged."""
+    parser.add_argument("candidate", type=Path, help="a .py file with class ModelNew")
+    parser.add_argument("--problem", required=True, help="a bundled problem's name or a .py file")
+    add_problem_options(parser)
+    add_precision(parser)
+    add_judge_options(parser)
 
 
 def add_precision(parser: argparse.ArgumentParser) -> None:

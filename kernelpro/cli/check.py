@@ -2,13 +2,10 @@
 
 import argparse
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernelpro.cli.arguments import (
-    add_judge_options,
-    add_precision,
-    add_problem_options,
+    add_candidate_options,
     judge_settings,
 )
 
@@ -26,11 +23,7 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
         description="Judge a candidate file against a problem and print the verdict with its "
         "evidence. Exit status 0: accepted; 1: rejected or flagged; 2: it could not be judged.",
     )
-    command.add_argument("candidate", type=Path, help="a .py file with class ModelNew")
-    command.add_argument("--problem", required=True, help="a bundled problem's name or a .py file")
-    add_problem_options(command)
-    add_precision(command)
-    add_judge_options(command)
+    add_candidate_options(command)
     command.add_argument(
         "--backward", action="store_true", help="also judge gradients of inputs and parameters"
     )

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernelpro.cli.arguments import (
-    add_judge_options,
-    add_precision,
-    add_problem_options,
+    add_candidate_options,
     judge_settings,
     positive,
 )
@@ -27,11 +25,7 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
         description="Judge a candidate file against a problem, time it beside the baseline, and "
         "say what bounds it. Exit status 0: accepted; 1: not accepted.",
     )
-    command.add_argument("candidate", type=Path, help="a .py file with class ModelNew")
-    command.add_argument("--problem", required=True, help="a bundled problem's name or a .py file")
-    add_problem_options(command)
-    add_precision(command)
-    add_judge_options(command)
+    add_candidate_options(command)
     command.add_argument(
         "--top", type=positive, default=5, metavar="N", help="findings to tell (default: 5)"
     )

@@ -4,7 +4,6 @@ What the worker says of its own state is what an honest candidate's process woul
 parent sees by itself (processor time while idle, children, files) needs nobody's word.
 """
 
-import os
 import time
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import torch
 
 from kernelpro.judge import processes
 from kernelpro.judge.correctness import Findings
+from kernelpro.judge.watchdog import disk_bytes
 from kernelpro.judge.workers import WorkerProcess
 
 SENTENCES = {
@@ -32,7 +32,6 @@ SETTLE_S = 0.02  # own: libgomp's threads spin for some milliseconds after a par
 IDLE_SAMPLES = 10
 IDLE_SHARE = 0.4  # own: of the time; an idle worker was seen to use less than 0.01
 IDLE_LOOKS = 3  # a look that falls into the end of a long spin is repeated
-SCRATCH_BYTES = 256 << 20  # own: a CUDA extension's build takes about 10 MB
 MEMORY_FACTOR = 16  # own: of what the problem's inputs, parameters and outputs take
 MEMORY_SLACK_BYTES = 8 << 30  # own: contexts, libraries' workspaces, compilers
 MOST_WORDS = 3
@@ -57,16 +56,22 @@ def check_state(worker: WorkerProcess, findings: Findings, deadline_s: float) ->
         findings.reject(reason, f"{SENTENCES[reason]} ({', '.join(what[:MOST_WORDS])}{more})")
 
 
-def check_traces(worker: WorkerProcess, findings: Findings) -> None:
-    """Judge what an idle candidate's process still does: threads that run, children, files."""
+def check_traces(worker: WorkerProcess, findings: Findings, scratch_bytes: int) -> None:
+    """Judge what an idle candidate's process still does: threads that run, children, files.
+
+    Args:
+        worker: its process.
+        findings: where to note it.
+        scratch_bytes: disk that it may have filled; the watchdog, which looks now and then, ends
+            one that fills more.
+    """
     children = _children(worker.pid)
     if children:
         findings.reject(
             "children_left", f"{len(children)} processes that it started are still there"
         )
-    size = _folder_bytes(worker.scratch, SCRATCH_BYTES)
-    if size > SCRATCH_BYTES:
-        findings.reject("disk_flood", f"it wrote more than {SCRATCH_BYTES >> 20} MB of files")
+    if disk_bytes(worker.scratch) > scratch_bytes:
+        findings.reject("disk_flood", f"it wrote more than {scratch_bytes >> 20} MB of files")
     if worker.device == "cpu" and (share := _busy_while_idle(worker.pid)) > IDLE_SHARE:
         findings.flag(
             "busy_when_idle",
@@ -113,19 +118,6 @@ def _children(pid: int) -> list[int]:
             continue
         found.append(child)
     return found
-
-
-def _folder_bytes(folder: Path, enough: int) -> int:
-    total = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += (Path(place) / name).lstat().st_blocks * 512
-            except OSError:
-                continue
-        if total > enough:
-            break
-    return total
 
 
 def _cpu_seconds(pid: int) -> float:

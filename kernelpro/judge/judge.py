@@ -400,7 +400,7 @@ class Judge:
         """Judge what the candidate did besides computing; the libraries' share if asked for."""
         deadline_s = self.settings.call_deadline_s
         conduct.check_state(worker, findings, deadline_s)
-        conduct.check_traces(worker, findings)
+        conduct.check_traces(worker, findings, trial.settings.scratch_bytes)
         conduct.check_memory(worker, findings, trial.bank.held_bytes, free_before)
         policy, share = self.settings.require_custom_kernel, None
         if policy != "off" and findings.ok:

@@ -15,9 +15,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kernelpro.judge import processes
+from kernelpro.problems.module import essentials
 from kernelpro.records import Candidate, Problem
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
@@ -83,7 +83,7 @@ def check(
         json.dumps(
             {
                 "candidate": str(source),
-                "problem": plain(problem),
+                "problem": essentials(problem),
                 "warm": 0,
                 "scratch": str(folder),
             }
@@ -95,17 +95,6 @@ def check(
         _finish(tool, process, log, max(0.0, until - time.monotonic()), seconds)
         for tool, process, log in running
     ]
-
-
-def plain(problem: Problem) -> dict[str, Any]:
-    """What a job of `judge/watched.py` says of a problem."""
-    return {
-        "name": problem.name,
-        "origin": problem.origin,
-        "source": problem.source,
-        "target": problem.target,
-        "sizes": dict(problem.sizes),
-    }
 
 
 def _start(

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kernelpro.records import Timing
+from kernelpro.records import FASTER, Timing
 
 RESAMPLES = 1000
 BOOTSTRAP_SEED = 20260101  # a constant, so that equal data give an equal interval
 SLOWER = 0.85  # the interval must end below this before measuring a slower one ends early
-FASTER = 1.02  # the interval must end above this before anything is called faster
 
 
 def median(values: Sequence[float]) -> float:
@@ -118,8 +117,3 @@ def summarise(
         clock=clock,
         threads=threads,
     )
-
-
-def is_faster(timing: Timing) -> bool:
-    """Tell whether the measurement shows that the candidate is faster than the baseline."""
-    return timing.speedup_low > FASTER

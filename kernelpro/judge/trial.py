@@ -14,6 +14,7 @@ from kernelpro.judge.outcomes import describe
 from kernelpro.judge.pool import Zygote
 from kernelpro.judge.settings import JudgeSettings
 from kernelpro.judge.workers import WorkerProcess
+from kernelpro.problems.module import essentials
 from kernelpro.records import Candidate, Problem, Timing
 
 PROBE_DEADLINE_S = 30.0  # a context takes 0.3 s on a healthy card
@@ -144,14 +145,7 @@ class Trial:
                 "load_reference",
                 seed=self.bank.seed,
                 mode=mode,
-                problem={
-                    "name": problem.name,
-                    "origin": problem.origin,
-                    "source": problem.source,
-                    "target": problem.target,
-                    "sizes": dict(problem.sizes),
-                    "precision": problem.precision,
-                },
+                problem=essentials(problem),
             )
             few = replace(self.settings, calls_per_set=1)
             if mode is not None:

@@ -100,7 +100,7 @@ class Watch:
             return None
         self._disk_due_s = now + DISK_INTERVAL_S
         limit = self.allowance.scratch_bytes
-        used = _disk_bytes(self.scratch)
+        used = disk_bytes(self.scratch)
         if used > limit:
             return Excess(
                 "disk",
@@ -132,7 +132,7 @@ def _share_of_memory_bytes(pid: int) -> int:
     return _own_memory_bytes(pid)
 
 
-def _disk_bytes(folder: Path) -> int:
+def disk_bytes(folder: Path) -> int:
     """What the files below a folder take, links not followed; of very many, the first ones."""
     total = files = 0
     for root, _, names in os.walk(folder):

@@ -134,6 +134,12 @@ class ProblemModule:
             ) from error
 
 
+def essentials(problem: Problem) -> dict[str, Any]:
+    """What another process needs to rebuild a problem: `Problem(**essentials(problem))`."""
+    names = ("name", "origin", "source", "target", "precision")
+    return {name: getattr(problem, name) for name in names} | {"sizes": dict(problem.sizes)}
+
+
 def instantiate(problem: Problem) -> ProblemModule:
     """Run a loaded problem's source, with its sizes, in this process.
 

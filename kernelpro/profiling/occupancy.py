@@ -1,8 +1,8 @@
 """How many blocks and warps fit on a multiprocessor, and in how many waves a grid runs.
 
 The profiler's own launch facts decide where they are there; else the CUDA occupancy calculator's
-arithmetic on registers, shared memory and block size (CUDA C++ Programming Guide, compute
-capabilities 8.0 and 9.0).
+arithmetic on registers, shared memory and block size (CUDA C++ Programming Guide, technical
+specifications per compute capability).
 """
 
 import math
@@ -34,8 +34,7 @@ WARP = 32
 _A100_AND_H100 = {"warps": 64.0, "blocks": 32.0, "registers": 65536.0}
 _THREADS, _REGISTERS = 2048.0, 255.0  # the most of a multiprocessor, and of a thread
 _REGISTER_UNIT = 256  # registers are handed out to warps in units of 256,
-_WARP_UNIT = 4  # to as many warps on each of the four schedulers,
-_THREAD_UNIT = 8  # and rounded up to 8 a thread
+_WARP_UNIT = 4  # to as many warps on each of the four schedulers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,28 +59,69 @@ class Occupancy:
         return min(self.limits, key=lambda name: self.limits[name])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Multiprocessor:
+    """What one multiprocessor has to give; 0 where it is not known.
+
+    Attributes:
+        warps: that it can hold.
+        blocks: that it can hold.
+        registers: of 32 bits.
+        shared_bytes: the largest part that can be set aside for shared memory.
+    """
+
+    warps: float
+    blocks: float
+    registers: float
+    shared_bytes: float
+
+
+def fit(*, threads: float, registers: float, shared_bytes: float, on: Multiprocessor) -> Occupancy:
+    """How many blocks fit: CUDA's occupancy calculator.
+
+    Args:
+        threads: of a block.
+        registers: of a thread; 0 where not known.
+        shared_bytes: allocated for a block, the system's own part included; 0 where not known.
+        on: the multiprocessor.
+    """
+    warps = math.ceil(min(threads, _THREADS) / WARP)
+    limits = {"blocks": on.blocks, "warps": on.warps // warps}
+    if registers > 0 and on.registers > 0:
+        of_warp = math.ceil(min(registers, _REGISTERS) * WARP / _REGISTER_UNIT) * _REGISTER_UNIT
+        limits["registers"] = on.registers // of_warp // _WARP_UNIT * _WARP_UNIT // warps
+    if shared_bytes > 0 and on.shared_bytes > 0:
+        limits["shared memory"] = on.shared_bytes // shared_bytes
+    return _limited(limits, warps, on.warps)
+
+
 def occupancy(profile: Mapping[str, float]) -> Occupancy | None:
     """What fits, from launch facts; None without a block size."""
     block = reading(profile, BLOCK)
     if block <= 0:
         return None
-    device = {n: max(reading(profile, DEVICE[n]), 0) or v for n, v in _A100_AND_H100.items()}
+    has = {name: max(reading(profile, DEVICE[name]), 0) for name in DEVICE}
+    device = Multiprocessor(
+        warps=has["warps"] or _A100_AND_H100["warps"],
+        blocks=has["blocks"] or _A100_AND_H100["blocks"],
+        registers=has["registers"] or _A100_AND_H100["registers"],
+        shared_bytes=has["shared"],
+    )
+    fits = fit(
+        threads=block,
+        registers=reading(profile, REGISTERS),
+        shared_bytes=reading(profile, SHARED),
+        on=device,
+    )
+    told = {n: v for n, name in LIMITS.items() if (v := reading(profile, name)) > 0}
     warps = math.ceil(min(block, _THREADS) / WARP)
-    limits = {"blocks": device["blocks"], "warps": device["warps"] // warps}
-    if (registers := reading(profile, REGISTERS)) > 0:
-        rounded = math.ceil(min(registers, _REGISTERS) / _THREAD_UNIT) * _THREAD_UNIT * WARP
-        of_warp = math.ceil(rounded / _REGISTER_UNIT) * _REGISTER_UNIT
-        limits["registers"] = device["registers"] // of_warp // _WARP_UNIT * _WARP_UNIT // warps
-    room, shared = reading(profile, DEVICE["shared"]), reading(profile, SHARED)
-    if room > 0 and shared > 0:
-        limits["shared memory"] = room // shared
-    limits |= {n: v for n, name in LIMITS.items() if (v := reading(profile, name)) > 0}
+    return _limited({**fits.limits, **told}, warps, device.warps)
+
+
+def _limited(limits: Mapping[str, float], warps: float, most: float) -> Occupancy:
     blocks = max(min(limits.values()), 0.0)
     return Occupancy(
-        blocks=blocks,
-        warps=blocks * warps,
-        share=min(blocks * warps / device["warps"], 1.0),
-        limits=limits,
+        blocks=blocks, warps=blocks * warps, share=min(blocks * warps / most, 1.0), limits=limits
     )
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from kernelpro.errors import JudgeError
-from kernelpro.judge.timing import is_faster
 from kernelpro.records import Build, Candidate, Outcome
 
 
@@ -319,7 +318,7 @@ def test_the_worker_holds_no_reference_and_no_descriptor_but_its_own(verdict_on)
 def test_the_same_code_on_both_sides_is_not_faster(judge, kit):
     with judge.judging(kit.candidate("return self.right(x)")) as (evaluation, _):
         assert evaluation.outcome is Outcome.ACCEPTED
-        assert not is_faster(evaluation.timing)
+        assert not evaluation.timing.faster
 
 
 def test_much_less_work_than_the_baseline_is_faster_and_much_more_is_not(kit):
@@ -342,7 +341,7 @@ def test_much_less_work_than_the_baseline_is_faster_and_much_more_is_not(kit):
     with kit.judge(slow) as judge:
         with judge.judging(Candidate(source=quick + "        return x * 2.0**40")) as (found, _):
             assert found.outcome is Outcome.ACCEPTED, found.message
-            assert is_faster(found.timing)
+            assert found.timing.faster
         again = "        for _ in range(200): y = torch.sin(x)\n        return x * 2.0**40"
         with judge.judging(Candidate(source=quick + again)) as (found, _):
             assert found.outcome is Outcome.ACCEPTED

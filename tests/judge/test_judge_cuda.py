@@ -5,7 +5,6 @@ import torch
 
 from kernelpro import targets
 from kernelpro.judge.judge import Judge
-from kernelpro.judge.timing import is_faster
 from kernelpro.records import Candidate, Outcome, Problem
 
 pytestmark = [
@@ -91,14 +90,14 @@ def outcome_of(judge, candidate):
 def test_the_same_code_is_accepted_and_not_faster(cuda_judge):
     evaluation = outcome_of(cuda_judge, Candidate(source=HONEST))
     assert evaluation.outcome is Outcome.ACCEPTED, evaluation.message
-    assert not is_faster(evaluation.timing)
+    assert not evaluation.timing.faster
     assert "CUDA events" in evaluation.timing.clock
 
 
 def test_a_fused_kernel_is_faster_and_confirmed(cuda_judge):
     evaluation = outcome_of(cuda_judge, Candidate(source=FUSED))
     assert evaluation.outcome is Outcome.ACCEPTED, evaluation.message
-    assert is_faster(evaluation.timing)
+    assert evaluation.timing.faster
     assert cuda_judge.confirm(Candidate(source=FUSED)).outcome is Outcome.ACCEPTED
 
 

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from kernelpro.profiling.names import short
+from kernelpro.profiling.occupancy import LIMITS, Occupancy
 from kernelpro.profiling.timeline.events import Device, shares_of_block
-from kernelpro.profiling.timeline.occupancy import Occupancy, occupancy
+from kernelpro.profiling.timeline.occupancy import occupancy
 from kernelpro.profiling.timeline.rows import Rows
 from kernelpro.profiling.timeline.scope import Scope, derived
 from kernelpro.records import Kernel, Metric
@@ -111,7 +112,7 @@ def _facts(scope: Scope, group: Rows) -> dict[str, Metric]:
     if limits is not None:
         text = f"from the launch record and the device's limits; {note}"
         for limit, blocks in limits.limits.items():
-            found[f"launch__occupancy_limit_{limit}"] = derived(blocks, "block", text)
+            found[LIMITS[limit]] = derived(blocks, "block", text)
         found["system.theoretical_occupancy"] = derived(
             100.0 * limits.share, "%", f"limited by {limits.limiter}; {note}"
         )
@@ -147,7 +148,7 @@ def _serial(scope: Scope) -> dict[str, Metric]:
     shapes = rows.tuples(*shape)
     saved, small, worst, where = 0.0, 0.0, 0.0, "no equal launches in a row"
     first = 0
-    room: dict[str, int] = {}
+    room: dict[str, float] = {}
     while first < len(shapes):
         row, last = shapes[first], first + 1
         while last < len(shapes) and shapes[last][2:] == row[2:]:

@@ -142,7 +142,7 @@ def test_a_recording_of_the_host_alone_has_operators_only():
     [
         (256, 32, 0, 8, "warps"),
         (256, 80, 0, 3, "registers"),  # 80 * 32 = 2560, 6 of a quarter's 16384, 24 warps
-        (128, 32, 65536, 3, "shared_mem"),
+        (128, 32, 65536, 3, "shared memory"),
         (32, 16, 0, 32, "blocks"),
         (1024, 255, 0, 0, "registers"),
     ],

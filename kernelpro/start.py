@@ -1,0 +1,197 @@
+"""What a search starts from: a problem, or a memory file of a search to go on with."""
+
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from kernelpro import __version__, problems, targets
+from kernelpro.errors import KernelproError
+from kernelpro.judge.settings import JudgeSettings
+from kernelpro.judge.tolerances import POLICIES
+from kernelpro.records import Confirmation, Machine, Problem, Step
+from kernelpro.search import memory
+from kernelpro.search.loop import Feedback
+from kernelpro.search.policy import Policy, describe, restore
+from kernelpro.settings import resolve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """A search before its first step of this run.
+
+    Attributes:
+        problem: what is searched.
+        target: where.
+        seed: for all of the search's random choices.
+        policy: where the tree grows.
+        feedback: what proposers are shown.
+        judge: the judge's settings.
+        journal: the memory file, open; None where a new one is to be made.
+        steps: those taken by earlier runs.
+        confirmations: winners that earlier runs judged again.
+        machine: what earlier runs ran on.
+    """
+
+    problem: Problem
+    target: targets.Target
+    seed: int
+    policy: Policy
+    feedback: Feedback
+    judge: JudgeSettings
+    journal: memory.Memory | None = None
+    steps: tuple[Step, ...] = ()
+    confirmations: tuple[Confirmation, ...] = ()
+    machine: Machine | None = None
+
+
+def fresh(
+    problem: str | Path | None,
+    target: str,
+    seed: int,
+    sizes: Mapping[str, int] | None,
+    policy: Policy,
+    feedback: Feedback,
+    judge: JudgeSettings | None,
+    precision: str,
+) -> Start:
+    """A search that begins with its baseline.
+
+    Raises:
+        KernelproError: there is no such problem, or the target cannot be used.
+    """
+    if problem is None:
+        known = ", ".join(problems.bundled())
+        raise KernelproError(f"name a problem: a path to a .py file, or one of {known}")
+    chosen = usable(target)
+    return Start(
+        problem=load(problem, chosen, sizes, precision),
+        target=chosen,
+        seed=seed,
+        policy=policy,
+        feedback=feedback,
+        judge=judge or resolve("judge", JudgeSettings),
+    )
+
+
+def resumed(problem: str | Path | None, memory_file: str | Path | None) -> Start:
+    """A search that goes on, with its memory file locked.
+
+    Raises:
+        KernelproError: there is no such file, or it is of another problem or in use.
+    """
+    if memory_file is None:
+        raise KernelproError("--resume needs the memory file to go on with; give --memory FILE")
+    journal, recorded, steps = memory.resume(Path(memory_file))
+    task = recorded.problem
+    try:
+        if problem is not None:
+            named = problems.load(str(problem), target=task.target, sizes=task.sizes)
+            if named.source != task.source:
+                raise KernelproError(
+                    f"{memory_file} is a search of {task.name!r} with another source than "
+                    f"{named.name!r}; leave the problem out, or give another --memory"
+                )
+        return Start(
+            problem=task,
+            target=usable(recorded.target),
+            seed=recorded.seed,
+            policy=restore(recorded.settings.get("policy", {"name": "mcts"})),
+            feedback=feedback_named(recorded.settings.get("feedback", Feedback.FINDINGS)),
+            judge=resolve("judge", JudgeSettings, recorded.settings.get("judge")),
+            journal=journal,
+            machine=recorded.machine,
+            steps=tuple(steps),
+            confirmations=tuple(memory.confirmations(journal.path)),
+        )
+    except BaseException:
+        journal.close()
+        raise
+
+
+def same_machine(start: Start, machine: Machine) -> None:
+    """Refuse to go on with a search elsewhere: times of two machines do not compare."""
+    was = start.machine
+    if was is not None and (was.device, was.threads) != (machine.device, machine.threads):
+        raise KernelproError(
+            f"this search was begun on {was.device} with {was.threads} threads, but this machine "
+            f"has {machine.device} with {machine.threads}; resume it there, or start a new one"
+        )
+
+
+def header(start: Start, machine: Machine) -> memory.Header:
+    """The first line of a new memory file."""
+    return memory.Header(
+        problem=start.problem,
+        target=start.target.name,
+        seed=start.seed,
+        machine=machine,
+        settings={
+            "policy": describe(start.policy),
+            "feedback": str(start.feedback),
+            "judge": asdict(start.judge),
+        },
+        environment=_environment(),
+    )
+
+
+def load(
+    problem: str | Path, target: targets.Target, sizes: Mapping[str, int] | None, precision: str
+) -> Problem:
+    """A problem bound to a target's sizes and a precision policy.
+
+    Raises:
+        KernelproError: there is no such problem or policy.
+    """
+    if precision not in POLICIES:
+        raise KernelproError(
+            f"no precision policy is called {precision!r}; there are {', '.join(POLICIES)}"
+        )
+    loaded = problems.load(str(problem), target=target.name, sizes=sizes)
+    return replace(loaded, precision=precision)
+
+
+def feedback_named(name: str) -> Feedback:
+    """The feedback of that name.
+
+    Raises:
+        KernelproError: there is none.
+    """
+    try:
+        return Feedback(name)
+    except ValueError:
+        known = ", ".join(Feedback)
+        raise KernelproError(f"no feedback is called {name!r}; there are {known}") from None
+
+
+def usable(name: str) -> targets.Target:
+    """The target of that name.
+
+    Raises:
+        KernelproError: it cannot be used on this machine; says what to do.
+    """
+    target = targets.get(name)
+    state = target.availability()
+    if not state.ok:
+        raise KernelproError(
+            f"target {target.name!r} cannot be used: {state.reason}; {state.remedy}"
+        )
+    return target
+
+
+def new_path(problem: Problem) -> Path:
+    """A memory file under runs/ that is not there yet."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / f"{problem.name}-{problem.target}-{stamp}.jsonl"
+
+
+def _environment() -> dict[str, str]:
+    import torch
+
+    return {
+        "kernelpro": __version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "system": platform.platform(),
+    }
