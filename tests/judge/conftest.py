@@ -1,5 +1,5 @@
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +8,7 @@ from kernelpro.judge.judge import Judge
 from kernelpro.judge.settings import JudgeSettings
 from kernelpro.records import Build, Candidate, Machine, Problem
 from kernelpro.targets import Availability
+from tests.judge.attacks import THREADS
 
 AFFINE = """
 import torch
@@ -135,3 +136,22 @@ def kit():
             return Judge(problem_from(source), CpuTarget(), **{"settings": QUICK, **changes})
 
     return Kit()
+
+
+@pytest.fixture(scope="module")
+def narrow_judge(kit):
+    """A judge that allows a candidate little of everything."""
+    little = replace(
+        kit.quick,
+        max_processes=12,
+        max_threads=THREADS,
+        memory_bytes=1 << 30,
+        scratch_bytes=4 << 20,
+        output_bytes=1 << 20,
+        load_deadline_s=10.0,
+        call_deadline_s=5.0,
+        calls_deadline_s=1.5,
+    )
+    with kit.judge(settings=little) as judge:
+        judge.baseline()
+        yield judge
