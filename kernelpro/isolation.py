@@ -86,7 +86,7 @@ class Hooks:
             if isinstance(answer, Profile):
                 launches = launches or answer.launches
                 for kernel in answer.kernels:
-                    known = kernels.get(kernel.name, kernel)
+                    known = kernels.get(kernel.name) or replace(kernel, metrics={})
                     kernels[kernel.name] = replace(
                         known, metrics={**_sound(kernel.metrics), **known.metrics}
                     )

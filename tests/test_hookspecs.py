@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelpro import Detector, Metric, Profile, hookimpl
+from kernelpro import Detector, Kernel, Metric, Profile, hookimpl
 from kernelpro.errors import PluginError
 from kernelpro.isolation import Hooks
 from kernelpro.manager import create_plugin_manager
@@ -80,6 +80,23 @@ def test_plugin_that_raises_is_named_once_and_the_others_are_heard(order):
         for c in hooks.complaints
     )
     assert len(hooks.complaints) == len(set(hooks.complaints))
+
+
+class TellsKernelsApart:
+    def __init__(self, **metrics):
+        self.metrics = {name: Metric(value=value) for name, value in metrics.items()}
+
+    @hookimpl
+    def collect_metrics(self, names):
+        return Profile(kernels=(Kernel(name="k", share=0.5, metrics=self.metrics),))
+
+
+def test_a_kernels_metrics_are_joined_over_collectors_and_only_numbers_get_through():
+    hooks = hooks_with(
+        TellsKernelsApart(b=2.0, c=float("inf")), TellsKernelsApart(a=1.0, b=float("nan"))
+    )
+    (kernel,) = hooks.collect(None, None, None, frozenset({"a"}), None).kernels
+    assert {name: metric.value for name, metric in kernel.metrics.items()} == {"a": 1.0, "b": 2.0}
 
 
 def test_second_detector_of_one_name_is_left_out_with_a_sentence():

@@ -12,9 +12,10 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from kernelpro.judge.confinement import CUDA_DEVICES
+
 DEADLINE_S = 10.0
 HIDDEN = ("/tmp", "/var/tmp", "/home", "/root", "/run/user")
-CUDA_DEVICES = ("nvidia*", "dxg", "dri")
 
 
 def command(scratch: Path, visible: Iterable[Path], *, device: str) -> list[str]:

@@ -127,8 +127,6 @@ class Worker:
         for descriptor in descriptors:
             os.close(descriptor)
         if self.device.type == "cuda":
-            torch.backends.cuda.matmul.allow_tf32 = False
-            torch.backends.cudnn.allow_tf32 = False
             self.flush = torch.empty(request["flush_bytes"], dtype=torch.uint8, device=self.device)
         return {}
 
