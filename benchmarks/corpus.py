@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ def select(folder: Path, target: str, only: list[str]) -> list[dict[str, Any]]:
         for entry in manifest["candidates"]
         if entry["device"] in devices and (not only or any(o in entry["file"] for o in only))
     ]
-    return sorted(chosen, key=lambda e: (e["problem"], e.get("policy", ""), e["file"]))
+    return sorted(chosen, key=lambda e: (*_problem_and_policy(e), e["file"]))
 
 
 def judge_all(
@@ -105,31 +106,25 @@ def judge_all(
 ) -> Iterable[Row]:
     """Judge each candidate; those of one problem and policy share a judge."""
     where = targets.get(target)
-    judge: Judge | None = None
-    key: tuple[str, str] | None = None
-    try:
-        for entry in entries:
-            policy = str(entry.get("policy", ""))
-            if (entry["problem"], policy) != key:
-                if judge is not None:
-                    judge.close()
-                key = (entry["problem"], policy)
-                problem = problems.load(str(folder / entry["problem"]), target=target)
-                settings = HASTE
-                if target == "cuda":  # torch's load_inline takes 75 s for a small kernel
-                    settings = replace(settings, load_deadline_s=180.0)
-                if policy == "require_custom_kernel":
-                    settings = replace(settings, require_custom_kernel="flag")
-                judge = Judge(problem, where, settings=settings)
-            assert judge is not None
-            began = time.monotonic()
-            source = (folder / entry["file"]).read_text(encoding="utf-8")
-            subject = Candidate(source=source, language=language_of(source))
-            evaluation = evaluate(judge, subject, static=static)
-            yield row_of(entry, evaluation, time.monotonic() - began)
-    finally:
-        if judge is not None:
-            judge.close()
+    given = HASTE
+    if target == "cuda":  # torch's load_inline takes 75 s for a small kernel
+        given = replace(given, load_deadline_s=180.0)
+    for (name, policy), group in groupby(entries, _problem_and_policy):
+        settings = given
+        if policy == "require_custom_kernel":
+            settings = replace(settings, require_custom_kernel="flag")
+        problem = problems.load(str(folder / name), target=target)
+        with Judge(problem, where, settings=settings) as judge:
+            for entry in group:
+                began = time.monotonic()
+                source = (folder / entry["file"]).read_text(encoding="utf-8")
+                subject = Candidate(source=source, language=language_of(source))
+                evaluation = evaluate(judge, subject, static=static)
+                yield row_of(entry, evaluation, time.monotonic() - began)
+
+
+def _problem_and_policy(entry: dict[str, Any]) -> tuple[str, str]:
+    return entry["problem"], entry.get("policy", "")
 
 
 def evaluate(judge: Judge, subject: Candidate, *, static: bool) -> Evaluation:

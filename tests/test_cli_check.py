@@ -1,8 +1,14 @@
 """`kernelpro check` and `kernelpro audit` end to end: what they print and their exit status."""
 
+import ast
 import json
+import re
+from pathlib import Path
 
 import pytest
+
+from kernelpro.judge import conduct, sanitizer
+from kernelpro.records import Outcome
 
 PROBLEM = """
 import torch
@@ -132,3 +138,24 @@ def test_a_folder_is_audited_file_by_file_and_a_refused_problem_is_status_1(
     assert done.returncode == 1
     assert "flat: refused for headline numbers" in done.stdout
     assert "from the cache" in done.stdout
+
+
+def test_the_table_of_reasons_names_those_that_the_judge_gives_and_no_other():
+    root = Path(__file__).parents[1]
+    table = (root / "docs" / "verdicts.md").read_text().partition("## Reasons")[2]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    told = set(re.findall(r"`(\w+)`", " ".join(rows)))
+    built = {*conduct.SENTENCES, *(f"sanitizer_{tool}" for tool in sanitizer.TOOLS)}
+    built |= {"compile_error", "runtime_error", "timeout", "crashed"} & set(Outcome)
+    given, words = set(built), set(built)
+    for file in (root / "kernelpro" / "api.py", *(root / "kernelpro" / "judge").glob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Constant):
+                words.add(str(node.value))
+            if isinstance(node, ast.Call) and node.args:
+                name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                if name in ("reject", "flag", "Excess") and isinstance(node.args[0], ast.Constant):
+                    given.add(str(node.args[0].value))
+    assert {"wrong_result", "aliases_input", "disk"} <= given
+    assert given <= told
+    assert told <= words

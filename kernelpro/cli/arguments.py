@@ -52,6 +52,10 @@ def add_problem_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=N",
         help="replace a constant of the problem file; may be repeated",
     )
+
+
+def add_without(parser: argparse.ArgumentParser) -> None:
+    """Add the option that leaves plugins out."""
     parser.add_argument(
         "--without",
         action="append",
@@ -66,6 +70,7 @@ def add_candidate_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("candidate", type=Path, help="a .py file with class ModelNew")
     parser.add_argument("--problem", required=True, help="a bundled problem's name or a .py file")
     add_problem_options(parser)
+    add_without(parser)
     add_precision(parser)
     add_judge_options(parser)
 

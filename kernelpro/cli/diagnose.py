@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernelpro.cli.arguments import positive
+from kernelpro.cli.arguments import add_without, positive
 
 if TYPE_CHECKING:
     from kernelpro.recordings import Examined, Recording
@@ -32,9 +32,7 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
     )
     command.add_argument("--metrics", action="store_true", help="list every metric as well")
     command.add_argument("--json", action="store_true", help="print everything as JSON")
-    command.add_argument(
-        "--without", action="append", default=[], metavar="PLUGIN", help="leave a plugin out"
-    )
+    add_without(command)
     command.set_defaults(run=run)
 
 

@@ -7,6 +7,7 @@ from kernelpro.cli.arguments import (
     add_judge_options,
     add_precision,
     add_problem_options,
+    add_without,
     duration,
     judge_settings,
     positive,
@@ -29,6 +30,7 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
         help="a bundled problem's name, or a .py file in KernelBench's format",
     )
     add_problem_options(command)
+    add_without(command)
     add_precision(command)
     add_judge_options(command)
     command.add_argument(

@@ -9,6 +9,7 @@ and one for each of its parameters.
 import copy
 import hashlib
 import json
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -20,13 +21,20 @@ import torch
 
 from kernelpro.errors import JudgeError, ProblemError
 from kernelpro.judge import raw
-from kernelpro.judge.inputs import Reference, perturb, zero_mean
+from kernelpro.judge.inputs import (
+    Reference,
+    answer,
+    answer_like,
+    disagreement,
+    perturb,
+    zero_mean,
+)
 from kernelpro.judge.numerics import Expected, compare, expect
 from kernelpro.problems.module import ProblemModule, instantiate
 from kernelpro.records import Problem, TensorSpec
 from kernelpro.settings import cache_folder
 
-VERSION = 2  # of what is looked for; a cached audit of another version is made again
+VERSION = 3  # of what is looked for; a cached audit of another version is made again
 DEGENERATE = 1e-6  # of the output's rms: outputs that differ less are the same
 LOOSE = (1e-4, 1e-2)  # absolute tolerances in common use, under which tiny outputs vanish
 COPIES = 4  # inputs, parameters and outputs are held so often at once
@@ -94,6 +102,8 @@ def audited(problem: Problem, device: str) -> Audit:
         )
     except (OSError, ValueError, KeyError, TypeError):
         made = audit(problem, device)
+    if "memory" in made.reasons:  # what is free now may not be what is free next time
+        return made
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_suffix(f".{time.monotonic_ns()}")
@@ -146,10 +156,9 @@ def need_bytes(problem: Problem) -> int:
 
 
 def _bytes(spec: TensorSpec) -> int:
-    count = raw.DTYPES[spec.dtype].itemsize if spec.dtype in raw.DTYPES else 4
-    for size in spec.shape:
-        count *= size
-    return count
+    return math.prod(spec.shape) * (
+        raw.DTYPES[spec.dtype].itemsize if spec.dtype in raw.DTYPES else 4
+    )
 
 
 def _of_memory(problem: Problem, device: str) -> Iterator[Finding]:
@@ -178,9 +187,15 @@ def _of_runs(problem: Problem, device: torch.device) -> Iterator[Finding]:
     signed = raw.map_tensors(values[0], lambda t: zero_mean(t, generator))
     model = module.model(SEEDS[0])
     reference = Reference(model, device, problem.precision)
-    first, again = _run(problem, reference, values[0]), _run(problem, reference, values[0])
-    if finding := _disagreement(first, again):
-        yield finding
+    first, again = (answer(problem, reference, values[0]) for _ in range(2))
+    if check := disagreement(first, again):
+        yield Finding(
+            code="not_deterministic",
+            sentence="the reference gives two results for the same input (dropout in training "
+            f"mode, other random numbers?): output {check.output} differs by "
+            f"{check.rms_error:.1e} of its rms; make the file deterministic, such as by .eval()",
+            weight=REFUSING,
+        )
         return
     share = _non_finite(first)
     if share == 1.0:
@@ -196,10 +211,9 @@ def _of_runs(problem: Problem, device: torch.device) -> Iterator[Finding]:
     # What the judge sees: perturbed parameters, and inputs that are not only the shipped ones.
     perturb(model, SEEDS[1])
     judged = Reference(model, device, problem.precision)
-    answered = [(value, _run(problem, judged, value)) for value in values]
-    mixed = _attempt(judged, signed)
-    # Zero-mean inputs may lie outside of the reference's domain.
-    if mixed is not None and _non_finite(mixed) <= share and _alike(mixed, first):
+    answered = [(value, answer(problem, judged, value)) for value in values]
+    mixed = answer_like(judged, signed, answered[0][1])
+    if mixed is not None:
         answered.append((signed, mixed))
     sets = [_Answers(v, judged.expected_for(v, outputs), outputs) for v, outputs in answered]
     yield from _of_outputs(shipped, sets, device)
@@ -213,46 +227,6 @@ class _Answers:
     value: list[Any]
     expected: list[Expected]
     outputs: list[torch.Tensor]
-
-
-def _run(problem: Problem, reference: Reference, value: list[Any]) -> list[torch.Tensor]:
-    try:
-        return reference.run(value)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:
-        raise JudgeError(
-            f"problem {problem.name}: the reference raised {type(error).__name__} on its own "
-            f"inputs: {str(error)[:300]}"
-        ) from error
-
-
-def _attempt(reference: Reference, value: list[Any]) -> list[torch.Tensor] | None:
-    try:
-        return reference.run(value)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception:
-        return None
-
-
-def _alike(one: list[torch.Tensor], two: list[torch.Tensor]) -> bool:
-    return [t.shape for t in one] == [t.shape for t in two]
-
-
-def _disagreement(first: list[torch.Tensor], again: list[torch.Tensor]) -> Finding | None:
-    """Whether the same call gave two results; the random numbers were not reset in between."""
-    for n, (a, b) in enumerate(zip(first, again, strict=True)):
-        check, _ = compare(b, expect(a, a), inputs="shipped-0", output=n)
-        if not check.ok:
-            return Finding(
-                code="not_deterministic",
-                sentence="the reference gives two results for the same input (dropout in training "
-                f"mode, other random numbers?): output {n} differs by {check.rms_error:.1e} of "
-                "its rms; make the file deterministic, such as by .eval()",
-                weight=REFUSING,
-            )
-    return None
 
 
 def _non_finite(outputs: list[torch.Tensor]) -> float:
@@ -353,10 +327,10 @@ def _of_parameters(
     named = [(n, p) for n, p in model.named_parameters() if p.is_floating_point() and p.numel()]
     if not named:
         return
-    base = [expect(t, t) for t in _run(problem, Reference(model, device), value)]
+    base = [expect(t, t) for t in answer(problem, Reference(model, device), value)]
 
     def matters(changed: torch.nn.Module) -> bool:
-        outputs = _run(problem, Reference(changed, device), value)
+        outputs = answer(problem, Reference(changed, device), value)
         return not all(_is_fixed(e, [o]) for e, o in zip(base, outputs, strict=True))
 
     everything = copy.deepcopy(model)

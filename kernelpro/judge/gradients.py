@@ -33,12 +33,18 @@ def judge_gradients(
 
     Raises:
         Failure: its worker failed.
-        JudgeError: the reference has no gradient.
+        JudgeError: the reference has no gradient, or its backward pass raises.
     """
     reference = bank.reference(perturbed)
     for index, each in enumerate(bank.sets):
         salt = secrets.randbelow(2**31)
-        wanted = expected_gradients(reference, each.value, salt)
+        try:
+            wanted = expected_gradients(reference, each.value, salt)
+        except Exception as error:
+            raise JudgeError(
+                f"problem {bank.problem.name}: the reference's backward pass raised "
+                f"{type(error).__name__}: {str(error)[:300]}"
+            ) from error
         if not wanted:
             raise JudgeError(
                 f"problem {bank.problem.name}: no output depends on a floating-point input or "

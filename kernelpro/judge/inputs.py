@@ -8,6 +8,7 @@ starts with (ones and zeros) cannot be taken for constants. Knows nothing of can
 
 import copy
 import hashlib
+import math
 import os
 import random
 import secrets
@@ -21,7 +22,7 @@ from kernelpro.errors import JudgeError, ProblemError
 from kernelpro.judge import raw, switches
 from kernelpro.judge.numerics import Expected, compare, expect
 from kernelpro.problems.module import ProblemModule, instantiate
-from kernelpro.records import Problem
+from kernelpro.records import Check, Problem
 
 PERTURBATION = 0.1  # of a parameter's rms, at least of LEAST_RMS
 LEAST_RMS = 0.1
@@ -215,6 +216,53 @@ class Reference:
         return outputs
 
 
+def answer(problem: Problem, reference: Reference, value: Sequence[Any]) -> list[torch.Tensor]:
+    """Run the reference on inputs of its own.
+
+    Raises:
+        JudgeError: it raised.
+        torch.OutOfMemoryError: it does not fit.
+    """
+    try:
+        return reference.run(value)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        raise JudgeError(
+            f"problem {problem.name}: the reference raised {type(error).__name__} on its own "
+            f"inputs: {str(error)[:300]}"
+        ) from error
+
+
+def answer_like(
+    reference: Reference, value: Sequence[Any], first: list[torch.Tensor]
+) -> list[torch.Tensor] | None:
+    """Run the reference on other inputs; None if they are not in its domain.
+
+    They are if it gives outputs of the same shapes as the first, finite wherever those are.
+    """
+    try:
+        outputs = reference.run(value)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception:
+        return None
+    alike = [t.shape for t in outputs] == [t.shape for t in first] and all(
+        bool((torch.isfinite(a) | ~torch.isfinite(b)).all())
+        for a, b in zip(outputs, first, strict=True)
+    )
+    return outputs if alike else None
+
+
+def disagreement(first: list[torch.Tensor], again: list[torch.Tensor]) -> Check | None:
+    """Compare two results of one call, between which random numbers were not reset."""
+    for n, (a, b) in enumerate(zip(first, again, strict=True)):
+        check, _ = compare(b, expect(a, a), inputs="shipped-0", output=n)
+        if not check.ok:
+            return check
+    return None
+
+
 class Bank:
     """Secret input sets of one problem, the reference's answers, and the block workers read.
 
@@ -326,7 +374,7 @@ class Bank:
         values = self._values()
         reference = self.reference(True)
         first = self._first_answer(reference, values[0][1])
-        if not self._answers_finite_like(reference, values[-1][1], first):
+        if answer_like(reference, values[-1][1], first) is None:
             values.pop()
             self.notes += ("zero_mean_skipped",)
         store = raw.Store()
@@ -359,7 +407,7 @@ class Bank:
         self.spliceable = self._spliceable()
         answers = self.expected(True)
         self.output_bytes = sum(
-            raw.aligned(e.values.numel() * _element_bytes(e)) for e in answers[0]
+            raw.aligned(math.prod(e.shape) * e.dtype.itemsize) for e in answers[0]
         )
         differentiable = [
             t for t in (*raw.tensors_in(self.sets[0].value), *parameters) if t.is_floating_point()
@@ -395,7 +443,7 @@ class Bank:
 
     def _first_answer(self, reference: Reference, value: list[Any]) -> list[torch.Tensor]:
         try:
-            first, second = reference.run(value), reference.run(value)
+            first, second = (answer(self.problem, reference, value) for _ in range(2))
         except torch.OutOfMemoryError:
             if self._device.type == "cuda":
                 raise
@@ -403,38 +451,16 @@ class Bank:
                 f"problem {self.problem.name}: not enough memory for the reference; "
                 "make its sizes smaller"
             ) from None
-        except Exception as error:
-            raise JudgeError(
-                f"problem {self.problem.name}: the reference raised {type(error).__name__} on its "
-                f"own inputs: {error}"
-            ) from error
         if not first:
             raise JudgeError(
                 f"problem {self.problem.name}: forward must return a tensor, but returned none"
             )
-        for n, (a, b) in enumerate(zip(first, second, strict=True)):
-            check, _ = compare(b, expect(a, a), inputs="shipped-0", output=n)
-            if not check.ok:
-                raise JudgeError(
-                    f"problem {self.problem.name}: the reference gave two different results for "
-                    "the same input (dropout in training mode?); make it deterministic"
-                )
+        if disagreement(first, second) is not None:
+            raise JudgeError(
+                f"problem {self.problem.name}: the reference gave two different results for "
+                "the same input (dropout in training mode?); make it deterministic"
+            )
         return first
-
-    def _answers_finite_like(
-        self, reference: Reference, value: list[Any], first: list[torch.Tensor]
-    ) -> bool:
-        """Tell whether zero-mean inputs lie in the reference's domain."""
-        try:
-            outputs = reference.run(value)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception:
-            return False
-        return [t.shape for t in outputs] == [t.shape for t in first] and all(
-            bool((torch.isfinite(a) | ~torch.isfinite(b)).all())
-            for a, b in zip(outputs, first, strict=True)
-        )
 
     def _constructor(self, store: raw.Store) -> tuple[Any, Any]:
         torch.manual_seed(self.seed)
@@ -464,11 +490,6 @@ class Bank:
             and (tensors[0].shape[0] > 1 or n in self.swappable)
             and not any(_is_symmetric(t) or _is_ordered(t) for t in tensors)
         ]
-
-
-def _element_bytes(expected: Expected) -> int:
-    size = torch.empty(0, dtype=expected.dtype).element_size()
-    return size // 2 if expected.dtype.is_complex else size
 
 
 def shuffled(count: int, times: int) -> list[int]:

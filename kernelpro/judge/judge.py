@@ -70,6 +70,11 @@ class Judge:
         self.problem = problem
         self.target = target
         self.settings = settings or JudgeSettings()
+        if (policy := self.settings.require_custom_kernel) not in own_kernels.POLICIES:
+            raise JudgeError(
+                "the judge's require_custom_kernel must be one of "
+                f"{', '.join(own_kernels.POLICIES)}, but is {policy!r}"
+            )
         self.sol_us = sol_us
         self.threads = self.settings.threads or torch.get_num_threads()
         self._zygote: Zygote | None = None
@@ -208,7 +213,13 @@ class Judge:
         Raises:
             JudgeError: the judge itself cannot work.
         """
-        with self._evaluated(self._default_trial(), candidate, build) as (evaluation, worker):
+        trial = self._default_trial()
+        with self._evaluated(trial, candidate, build) as (evaluation, worker):
+            if worker is not None and trial.settings.other_shapes:
+                try:
+                    trial.put_back(worker)
+                except Failure:
+                    worker = None
             yield evaluation, self._session(worker) if worker is not None else None
 
     def confirm(self, candidate: Candidate, build: Build | None = None) -> Evaluation:
@@ -410,8 +421,7 @@ class Judge:
             value = reply.get("value")
             share = own_kernels.decide(value if isinstance(value, dict) else {}, policy, findings)
         if trial.settings.other_shapes and findings.ok:
-            precision = self.problem.precision
-            shapes.check_shapes(worker, self._other_shapes(), precision, trial.settings, findings)
+            shapes.check_shapes(worker, self._other_shapes(), trial.settings, findings)
         return share
 
     def _other_shapes(self) -> list[tuple[str, Bank]]:

@@ -60,7 +60,7 @@ class Expected:
     @property
     def limits(self) -> tuple[float, float, float]:
         """Limits on the rms error and on each element's: absolute, and per |reference|."""
-        rule = rule_for(_real(self.dtype), self.policy)
+        rule = rule_for(self.dtype, self.policy)
         return (
             max(rule.rms_factor * self.rms_ref, rule.rms_scale * self.scale),
             max(rule.max_factor * self.max_ref, rule.max_scale * self.scale),
@@ -81,10 +81,6 @@ class Mismatch:
     index: tuple[int, ...]
     expected: float
     found: float
-
-
-def _real(dtype: torch.dtype) -> torch.dtype:
-    return {torch.complex64: torch.float32, torch.complex128: torch.float64}.get(dtype, dtype)
 
 
 def _line(tensor: torch.Tensor) -> torch.Tensor:

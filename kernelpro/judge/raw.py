@@ -5,6 +5,7 @@ tensor is a place in one block of memory: offset, shape, strides and element typ
 """
 
 import fcntl
+import math
 import mmap
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -146,9 +147,7 @@ def take(block: mmap.mmap, place: Sequence[Any]) -> torch.Tensor:
     """View the tensor at a place in a block, without copying it."""
     offset, name, shape, stride = place
     dtype = DTYPES[name]
-    count = 1
-    for size in shape:
-        count *= size
+    count = math.prod(shape)
     if count == 0:
         return torch.empty(shape, dtype=dtype)
     line = torch.frombuffer(block, dtype=dtype, count=count, offset=offset)
@@ -162,9 +161,7 @@ def page_aligned(place: Sequence[Any]) -> torch.Tensor:
     comparison get their inputs at the same place.
     """
     _, name, shape, stride = place
-    size = DTYPES[name].itemsize
-    for length in shape:
-        size *= length
+    size = DTYPES[name].itemsize * math.prod(shape)
     return take(mmap.mmap(-1, max(size, mmap.PAGESIZE)), (0, name, shape, stride))
 
 

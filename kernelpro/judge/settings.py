@@ -46,7 +46,7 @@ class JudgeSettings:
         other_shapes: whether a candidate is also called at sizes that it was not asked for; a
             winner's confirmation and `kernelpro check` always do.
         require_custom_kernel: what becomes of a candidate whose time is spent in the libraries'
-            kernels: `off` (its share is noted), `flag` or `reject`.
+            kernels: `off` (not looked at), `flag` or `reject`.
     """
 
     start_deadline_s: float = 120.0

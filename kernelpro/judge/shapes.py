@@ -13,6 +13,7 @@ from kernelpro.errors import KernelproError
 from kernelpro.judge.channel import Failure
 from kernelpro.judge.correctness import Findings, judge_calls
 from kernelpro.judge.inputs import Bank
+from kernelpro.judge.placing import construct
 from kernelpro.judge.settings import JudgeSettings
 from kernelpro.judge.workers import WorkerProcess
 from kernelpro.problems.module import ProblemModule, instantiate, integer_constants
@@ -62,7 +63,6 @@ def _shapes(module: ProblemModule) -> list[object]:
 def check_shapes(
     worker: WorkerProcess,
     others: list[tuple[str, Bank]],
-    precision: str,
     settings: JudgeSettings,
     findings: Findings,
 ) -> None:
@@ -73,25 +73,7 @@ def check_shapes(
     few = replace(settings, calls_per_set=1)
     for words, bank in others:
         try:
-            worker.attach(bank.descriptor, bank.block_bytes, settings.start_deadline_s)
-            reply = worker.channel.request(
-                "construct",
-                settings.load_deadline_s,
-                seed=bank.seed,
-                args=bank.args,
-                kwargs=bank.kwargs,
-                precision=precision,
-            )
-            same = reply.get("parameters") == bank.parameters
-            if same and bank.places:
-                worker.channel.request("overwrite", settings.call_deadline_s, places=bank.places)
-            worker.channel.request(
-                "stage",
-                settings.call_deadline_s,
-                sets=[s.tree for s in bank.sets],
-                swappable=bank.swappable,
-                spliceable=bank.spliceable,
-            )
+            same = construct(worker, bank, settings)
             seen = judge_calls(worker, bank, same, few)
         except Failure:
             if not worker.alive:

@@ -52,7 +52,7 @@ BFLOAT16 = Rule(rms_factor=30, max_factor=40, rms_scale=2**-7, max_scale=2**-5)
 
 
 def rule_for(dtype: torch.dtype, policy: str = "strict") -> Rule:
-    """Return the rule of a floating-point type under a policy.
+    """Return the rule of a floating-point or complex type under a policy.
 
     Raises:
         JudgeError: no policy is called so.
@@ -61,6 +61,7 @@ def rule_for(dtype: torch.dtype, policy: str = "strict") -> Rule:
         raise JudgeError(
             f"no precision policy is called {policy!r}; there are {', '.join(POLICIES)}"
         )
+    dtype = dtype.to_real()
     if dtype == torch.float64:
         return FLOAT64
     if dtype == torch.float32:
@@ -76,8 +77,7 @@ def in_words(dtype: torch.dtype, policy: str) -> str:
     name = str(dtype).removeprefix("torch.")
     if not (dtype.is_floating_point or dtype.is_complex):
         return f"{name}: equal"
-    real = {torch.complex64: torch.float32, torch.complex128: torch.float64}.get(dtype, dtype)
-    rule = rule_for(real, policy)
+    rule = rule_for(dtype, policy)
     return (
         f"{name}, {policy}: rms error <= max({rule.rms_factor:g} x the reference's own, "
         f"{rule.rms_scale:.1e} of the output's rms), each element's <= max({rule.max_factor:g} x "

@@ -1,7 +1,6 @@
 """One bank of secret inputs with the baseline's worker on it, where candidates are tried."""
 
 from dataclasses import replace
-from typing import Any
 
 from kernelpro.errors import JudgeError
 from kernelpro.judge import baselines, processes
@@ -11,6 +10,7 @@ from kernelpro.judge.device_lock import DeviceLock, device_name
 from kernelpro.judge.inputs import Bank
 from kernelpro.judge.measure import BaselineFailed, Measurement, Stopwatch
 from kernelpro.judge.outcomes import describe
+from kernelpro.judge.placing import construct, place
 from kernelpro.judge.pool import Zygote
 from kernelpro.judge.settings import JudgeSettings
 from kernelpro.judge.workers import WorkerProcess
@@ -140,10 +140,11 @@ class Trial:
         mode = baselines.KINDS[kind][1]
         worker = self.start()
         try:
-            self._load(
+            place(
                 worker,
+                self.bank,
                 "load_reference",
-                seed=self.bank.seed,
+                self.settings,
                 mode=mode,
                 problem=essentials(problem),
             )
@@ -186,12 +187,13 @@ class Trial:
         """
         worker.watch()
         worker.channel.within(self.settings.load_deadline_s)
-        same = self._load(
+        same = place(
             worker,
+            self.bank,
             "load",
+            self.settings,
             path=str(worker.scratch / "candidate.py"),
             source=candidate.source,
-            seed=self.bank.seed,
             args=self.bank.args,
             kwargs=self.bank.kwargs,
             precision=self.problem.precision,
@@ -200,21 +202,13 @@ class Trial:
         self.zygote.prepare()
         return same
 
-    def _load(self, worker: WorkerProcess, op: str, **fields: Any) -> bool:
-        reply = worker.channel.request(op, self.settings.load_deadline_s, **fields)
-        same = reply.get("parameters") == self.bank.parameters
-        if same and self.bank.places:
-            worker.channel.request(
-                "overwrite", self.settings.call_deadline_s, places=self.bank.places
-            )
-        worker.channel.request(
-            "stage",
-            self.settings.call_deadline_s,
-            sets=[s.tree for s in self.bank.sets],
-            swappable=self.bank.swappable,
-            spliceable=self.bank.spliceable,
-        )
-        return same
+    def put_back(self, worker: WorkerProcess) -> None:
+        """Have a candidate that was called at other sizes be what it was, for who looks at it next.
+
+        Raises:
+            Failure: its worker failed.
+        """
+        construct(worker, self.bank, self.settings)
 
     def time(self, worker: WorkerProcess) -> Measurement:
         """Time a candidate against the baseline, which is restarted once if it fails.

@@ -158,8 +158,7 @@ class Watch:
 
     def _is_direct(self) -> bool:
         """Tell whether the candidate's own code caused an event, with nothing in between."""
-        name = self._frame(3).f_code.co_filename
-        return not (is_installed(name) or _is_ours(name))
+        return _is_candidates(self._frame(3).f_code.co_filename)
 
     def _by_candidate(self, reason: str, what: str, *, looking: bool = False) -> Change | None:
         """Make a change of an event whose nearest code outside Python's own is the candidate's."""
@@ -172,17 +171,14 @@ class Watch:
             standard = is_installed(name) and "site-packages" not in name
             passes = name.endswith(_LOOKERS) if looking else standard
             if not passes:
-                return (
-                    None
-                    if is_installed(name) or _is_ours(name)
-                    else Change(reason=reason, what=what)
-                )
+                return Change(reason=reason, what=what) if _is_candidates(name) else None
             frame = frame.f_back
         return None
 
 
-def _is_ours(filename: str) -> bool:
-    return os.path.realpath(filename).startswith(_HERE)
+def _is_candidates(filename: str) -> bool:
+    """Tell whether code of this file is neither Python's, an installed package's nor ours."""
+    return not (is_installed(filename) or os.path.realpath(filename).startswith(_HERE))
 
 
 _HERE = os.path.realpath(Path(__file__).parents[1]) + os.sep

@@ -6,11 +6,10 @@ of what the hardware did.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from kernelpro import Evaluation, KernelproError, Metric, Problem, Session, hookimpl
+from kernelpro import Evaluation, Metric, Problem, Session, hookimpl
 from kernelpro.profiling import peaks, roofline
-from kernelpro.profiling.cpu import callgrind, facts, host, instruction_mix, perf, rates, threads
+from kernelpro.profiling.cpu import callgrind, facts, host, instruction_mix, rates, resources
 from kernelpro.profiling.cpu.disassembly import ListingError
 from kernelpro.profiling.remote import absent, ask
 
@@ -22,18 +21,6 @@ SHARES = (
     "cpu.flops_share",
     "cpu.sol_share",
 )
-RESOURCES = (
-    "cpu.page_faults",
-    "cpu.major_faults",
-    "cpu.waits",
-    "cpu.preemptions",
-    "cpu.system_share",
-    "cpu.threads_used",
-    "cpu.thread_share",
-    "cpu.threads_active",
-    "cpu.thread_imbalance",
-)
-EVENTS = tuple(f"cpu.perf.{name}" for name in perf.EVENTS)
 PROCESSOR = ("cpu.vector_bytes", "cpu.fused")
 CODE = (*facts.NAMES, *rates.NAMES)
 DEEP = frozenset({callgrind.TIER})
@@ -51,14 +38,15 @@ def collect_metrics(
     deep = not names.isdisjoint(DEEP)
     if names.intersection(SHARES):
         found |= shares(problem, evaluation)
-    if deep or names.intersection((*RESOURCES, *EVENTS)):
+    if deep or names.intersection(resources.NAMES):
+        allowed = evaluation.timing.threads if evaluation.timing else 0
         seen, why = ask(
             session,
             "kernelpro.profiling.cpu.host:collect_resources",
             {},
-            lambda answer: resources(answer, evaluation),
+            lambda answer: resources.metrics(answer, allowed),
         )
-        found |= absent((*RESOURCES, *EVENTS), why) if seen is None else seen
+        found |= absent(resources.NAMES, why) if seen is None else seen
     if deep or names.intersection(CODE):
         binary = evaluation.build.binary if evaluation.build else ""
         found |= code(session, binary, deep=deep)
@@ -98,62 +86,6 @@ def shares(problem: Problem, evaluation: Evaluation) -> dict[str, Metric]:
     return found
 
 
-def resources(seen: Mapping[str, Any], evaluation: Evaluation) -> dict[str, Metric]:
-    """Turn what `host.collect_resources` returned into metrics."""
-    note = f"getrusage over {seen['calls']} calls"
-    busy = seen["user_us"] + seen["system_us"]
-    found = {
-        "cpu.page_faults": Metric(value=seen["minor_faults"], note=note),
-        "cpu.major_faults": Metric(value=seen["major_faults"], note=note),
-        "cpu.waits": Metric(value=seen["waits"], note=note),
-        "cpu.preemptions": Metric(value=seen["preemptions"], note=note),
-        "cpu.threads_used": Metric(value=seen["threads_used"], note=f"{note}: busy over wall time"),
-        "cpu.system_share": _derived(seen["system_us"] / busy if busy else 0.0, "", note),
-    }
-    spent = [float(value) for value in seen["threads_us"]]
-    active = len(threads.taking_part(spent))
-    per_thread = f"processor time of each thread over {seen['calls']} calls"
-    found["cpu.threads_active"] = Metric(value=float(active), note=per_thread)
-    found["cpu.thread_imbalance"] = _derived(
-        threads.imbalance(spent),
-        "",
-        f"{per_thread}: 1 - mean / slowest; spinning at a barrier counts as work",
-    )
-    allowed = evaluation.timing.threads if evaluation.timing else 0
-    found["cpu.thread_share"] = (
-        _derived(seen["threads_used"] / allowed, "", f"{note}, of {allowed} threads")
-        if allowed
-        else Metric(value=None, how="absent", note="the number of threads is not known")
-    )
-    return found | events(seen)
-
-
-def events(seen: Mapping[str, Any]) -> dict[str, Metric]:
-    """What perf_event_open counted in a call, by event; absent, with the reason, where it did not.
-
-    The note of an absent count of instructions says what counts them instead.
-    """
-    instead = {
-        "instructions": "; callgrind counts them exactly, where valgrind is installed",
-        "cache_misses": "; callgrind models them, where valgrind is installed",
-        "branch_misses": "; callgrind models them, where valgrind is installed",
-    }
-    found = {}
-    for event in perf.EVENTS:
-        value = seen["events"].get(event)
-        kind = "hardware" if perf.EVENTS[event][0] != perf.SOFTWARE else "software"
-        found[f"cpu.perf.{event}"] = (
-            Metric(value=float(value), note=f"perf_event_open, {kind}, over {seen['calls']} calls")
-            if value is not None
-            else Metric(
-                value=None,
-                how="absent",
-                note=str(seen["refused"].get(event, "not counted")) + instead.get(event, ""),
-            )
-        )
-    return found
-
-
 def code(session: Session, binary: str, *, deep: bool) -> dict[str, Metric]:
     """Facts of a built library's hot loop, its rates and, when deep, what a call executes."""
     wanted = (*CODE, *instruction_mix.NAMES) if deep else CODE
@@ -173,13 +105,13 @@ def executed(session: Session, binary: str, library: facts.Library) -> dict[str,
     """What one call executes by callgrind, run below the candidate's process."""
     machine = peaks.machine("cpu")
     arguments = {"library": binary, "cache_bytes": machine.cache_bytes if machine else 0}
-    try:
-        answer = session.collect("kernelpro.profiling.cpu.callgrind:collect", arguments)
-        return instruction_mix.metrics(library, callgrind.counts(answer))
-    except KernelproError as error:
-        return absent(instruction_mix.NAMES, str(error))
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        return absent(instruction_mix.NAMES, str(error) or type(error).__name__)
+    found, why = ask(
+        session,
+        "kernelpro.profiling.cpu.callgrind:collect",
+        arguments,
+        lambda answer: instruction_mix.metrics(library, callgrind.counts(answer)),
+    )
+    return absent(instruction_mix.NAMES, why) if found is None else found
 
 
 def processor() -> dict[str, Metric]:

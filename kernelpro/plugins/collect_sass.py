@@ -1,7 +1,7 @@
 """Collector for the CUDA target: facts of the machine code and of the compiler's log.
 
 Nothing is run on the GPU. The code is the cubin that was built ahead of the run; for a candidate
-that builds itself when loaded it is what its tools left in their caches: Triton, CuPy, load_inline.
+that builds itself when loaded it is what Triton, Inductor or load_inline left in their caches.
 """
 
 from collections.abc import Mapping

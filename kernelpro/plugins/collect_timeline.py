@@ -6,12 +6,6 @@ from typing import Any
 from kernelpro import Evaluation, Metric, Profile, Session, hookimpl
 from kernelpro.profiling.remote import absent, ask
 
-OPERATORS = (
-    "system.operators",
-    "system.operator_bytes",
-    "system.allocations",
-    "system.fresh_bytes",
-)
 FAMILIES = ("system.", "launch__", "device__")
 """Metrics that begin so come from the timeline."""
 

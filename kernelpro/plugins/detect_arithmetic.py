@@ -1,16 +1,17 @@
-"""Detectors: instructions that the problem does not need (K47, K48, K53, K54)."""
+"""Detectors: instructions that the problem does not need."""
 
 from kernelpro import Action, Detector, Diagnosis, Evidence, Problem, detector, hookimpl
 from kernelpro.profiling import pipes
 from kernelpro.profiling.instruction_mix import counters, executed, share
 from kernelpro.profiling.readings import fraction, ratio, reading
-from kernelpro.profiling.roofline import CUDA_UNITS, cuda_shares
 from kernelpro.profiling.thresholds import cut
+from kernelpro.profiling.throughput import ISSUED, cuda_shares
 
 DOUBLE, SINGLE = ("dadd", "dmul", "dfma"), ("fadd", "fmul", "ffma")
 PEAK64 = "sm__sass_thread_inst_executed_op_dfma_pred_on.sum.peak_sustained"
 PEAK32 = "sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained"
 FLOAT16 = "sm__sass_thread_inst_executed_op_fp16_pred_on.sum"
+FLOAT64_CODE, CONVERSION_CODE = "sass.fp64", "sass.conversion_share"
 XU_WEIGHT = 4  # a conversion on the XU pipe takes four times the slots of an FMA
 
 
@@ -41,6 +42,7 @@ def _arithmetic(evidence: Evidence) -> float:
         pipes.XU,
         pipes.ALU,
         pipes.FMA,
+        FLOAT64_CODE,
     ),
     classes=("compute", "balanced", "latency"),
     group="compute",
@@ -75,7 +77,7 @@ def fp64_in_fp32_kernel(evidence: Evidence) -> Diagnosis | None:
             f"{cut('fp64_in_fp32_kernel.busy'):g} %), {of_float:.0%} of float instructions"
             + (f", conversions keep the XU pipe at {special:.0f} %" if mixed and special else "")
         ),
-        where=profile.where("sass.fp64"),
+        where=profile.where(FLOAT64_CODE),
         why="A constant without f or a double function makes float32 values float64 and back.",
         gain=fraction(gain),
         confidence=0.9 if known is False else 0.75 if converts else 0.7,
@@ -126,7 +128,6 @@ def unfused_fp(evidence: Evidence) -> Diagnosis | None:
             f"{saved:.0%} fewer float instructions if fused (cut {cut('unfused_fp.share'):.0%}): "
             f"{added:.3g} additions, {multiplied:.3g} products, {fused:.3g} fused"
         ),
-        where=evidence.profile.where("sass.unfused"),
         why="a * b + c takes two instructions of the FMA pipe instead of one.",
         gain=fraction(saved * reading(evidence.profile, pipes.FMA) / 100),
         confidence=0.7,
@@ -140,8 +141,8 @@ def unfused_fp(evidence: Evidence) -> Diagnosis | None:
 
 @detector(
     level="kernel",
-    needs=(pipes.XU, CUDA_UNITS[0]),
-    wants=counters("conversion"),
+    needs=(pipes.XU, ISSUED),
+    wants=(*counters("conversion"), CONVERSION_CODE),
     classes=("compute", "balanced"),
     group="compute",
     threshold="> 5 % of instructions convert (own; GPUscout's conversion analysis)",
@@ -157,7 +158,7 @@ def conversion_overhead(evidence: Evidence) -> Diagnosis | None:
             f"{converts:.0%} of instructions are conversions (cut "
             f"{cut('conversion_overhead.share'):.0%}), XU pipe at {special:.0f} %"
         ),
-        where=evidence.profile.where("sass.conversions"),
+        where=evidence.profile.where(CONVERSION_CODE),
         why="Conversions run on the special function unit, at a quarter of FMA's rate or less.",
         gain=fraction(min(weight * converts * _arithmetic(evidence), 1.0 - converts)),
         confidence=0.5,
@@ -172,7 +173,7 @@ def conversion_overhead(evidence: Evidence) -> Diagnosis | None:
 
 @detector(
     level="kernel",
-    needs=(pipes.ALU, CUDA_UNITS[0]),
+    needs=(pipes.ALU, ISSUED),
     wants=(*counters("integer", "fp32"), FLOAT16),
     classes=("compute", "latency", "balanced"),
     group="compute",
@@ -182,7 +183,7 @@ def integer_overhead(evidence: Evidence) -> Diagnosis | None:
     """Index arithmetic outweighs the arithmetic that the kernel is for."""
     profile = evidence.profile
     counts = executed(profile, "integer", "fp32")
-    busy = max(reading(profile, pipes.ALU), reading(profile, CUDA_UNITS[0]))
+    busy = max(reading(profile, pipes.ALU), reading(profile, ISSUED))
     if counts is None or not busy > cut("integer_overhead.busy"):
         return None
     integer, floats = counts[0], counts[1] + reading(profile, FLOAT16)

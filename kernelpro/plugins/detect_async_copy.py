@@ -1,22 +1,22 @@
-"""Detectors: tiles that pass registers on their way to shared memory (K62, K63)."""
+"""Detectors: tiles that pass registers on their way to shared memory."""
 
 from kernelpro import Action, Detector, Diagnosis, Evidence, Profile, detector, hookimpl
 from kernelpro.profiling.issue_slots import ISSUE, LATENCY, room, stall, stalled
+from kernelpro.profiling.memory_traffic import LOADS as SECTORS
+from kernelpro.profiling.memory_traffic import SECTOR_BYTES
+from kernelpro.profiling.occupancy import BLOCK, GRID, WARP
 from kernelpro.profiling.pipes import LSU
 from kernelpro.profiling.readings import ratio, reading
-from kernelpro.profiling.roofline import CUDA_UNITS
 from kernelpro.profiling.thresholds import cut
+from kernelpro.profiling.throughput import ISSUED
 
 ASYNC = "smsp__inst_executed_op_ldgsts.sum"
 LOADS = "smsp__sass_inst_executed_op_global_ld.sum"
 STORES = "smsp__sass_inst_executed_op_shared_st.sum"
 TMA = "smsp__sass_inst_executed_op_tma_ld.sum"  # only chips that have it know this counter
 CAPABILITY = "device__attribute_compute_capability_major"
-LAUNCHED = ("launch__grid_size", "launch__block_size")
-LOADED = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
+LOADED = SECTORS[0]
 STORED = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"
-WARP = 32
-SECTOR_BYTES = 32
 WAVEFRONT_BYTES = 128  # at most
 
 
@@ -33,7 +33,7 @@ def _staged(profile: Profile) -> float:
     bytes than it loads exchanges results there, not tiles.
     """
     loads = reading(profile, LOADS)
-    warps = reading(profile, LAUNCHED[0]) * reading(profile, LAUNCHED[1]) / WARP
+    warps = reading(profile, GRID) * reading(profile, BLOCK) / WARP
     if warps > 0 and loads / warps < cut("async_copy_missing.loads"):
         return 0.0
     bytes_loaded = SECTOR_BYTES * reading(profile, LOADED)
@@ -45,7 +45,7 @@ def _staged(profile: Profile) -> float:
 @detector(
     level="kernel",
     needs=(ASYNC, stall("long_scoreboard"), LATENCY, ISSUE),
-    wants=(TMA, LOADS, STORES, LOADED, STORED, CAPABILITY, *LAUNCHED),
+    wants=(TMA, LOADS, STORES, LOADED, STORED, CAPABILITY, GRID, BLOCK),
     classes=("latency", "memory", "compute", "balanced"),
     group="issue",
     threshold="> 0.5 shared stores a global load, no LDGSTS, loads > 30 % of latency (own)",
@@ -83,7 +83,7 @@ def async_copy_missing(evidence: Evidence) -> Diagnosis | None:
 @detector(
     level="kernel",
     needs=(TMA, ASYNC),
-    wants=(LOADS, STORES, LOADED, STORED, CAPABILITY, LSU, CUDA_UNITS[0], *LAUNCHED),
+    wants=(LOADS, STORES, LOADED, STORED, CAPABILITY, LSU, ISSUED, GRID, BLOCK),
     classes=("latency", "memory", "compute", "balanced"),
     group="issue",
     threshold="no TMA load although tiles are copied to shared memory, on sm_90 (own)",
@@ -96,7 +96,7 @@ def tma_missing_on_hopper(evidence: Evidence) -> Diagnosis | None:
     copies, staged = reading(profile, ASYNC), _staged(profile)
     if not copies > 0 and not staged > cut("async_copy_missing.staged"):
         return None
-    issuing = max(reading(profile, LSU), reading(profile, CUDA_UNITS[0]))
+    issuing = max(reading(profile, LSU), reading(profile, ISSUED))
     how = f"{copies:.3g} cp.async" if copies > 0 else f"{staged:.1f} shared stores a global load"
     return Diagnosis(
         bottleneck=f"{how}, and no bulk copy (TMA); load and issue slots at {issuing:.0f} %",

@@ -1,4 +1,4 @@
-"""Detector: atomics on global memory (K56)."""
+"""Detector: atomics on global memory."""
 
 from kernelpro import Action, Detector, Diagnosis, Evidence, detector, hookimpl
 from kernelpro.profiling.causes import ATOMICS, atomic_share

@@ -1,6 +1,7 @@
 """Detectors of the CUDA target, kernel level: L2, L1, and local memory, which lives in both."""
 
 from kernelpro import Action, Detector, Diagnosis, Evidence, detector, hookimpl
+from kernelpro.profiling.causes import L2_SECTORS
 from kernelpro.profiling.issue_slots import LATENCY, stall, stalled
 from kernelpro.profiling.memory_traffic import (
     CAUSES,
@@ -9,6 +10,7 @@ from kernelpro.profiling.memory_traffic import (
     L1,
     L1_HIT,
     L2,
+    L2_FROM_SM,
     L2_HIT,
     LOADS,
     LOCAL,
@@ -19,13 +21,11 @@ from kernelpro.profiling.memory_traffic import (
     working,
 )
 from kernelpro.profiling.readings import fraction, ratio, reading
-from kernelpro.profiling.roofline import CONFLICTS, SHARED_WAVEFRONTS, conflict_share
 from kernelpro.profiling.thresholds import cut
+from kernelpro.profiling.throughput import CONFLICTS, SHARED_WAVEFRONTS, conflict_share
 
-L2_FROM_SM = "lts__t_sectors_srcunit_tex.avg.pct_of_peak_sustained_elapsed"
 L2_READ_PORT = "lts__lts2xbar_cycles_active.avg.pct_of_peak_sustained_elapsed"
 L2_WRITE_PORT = "lts__xbar2lts_cycles_active.avg.pct_of_peak_sustained_elapsed"
-L2_SECTORS = "lts__t_sectors.sum"
 CROSSING = "lts__t_sectors_srcunit_ltcfabric.sum"
 L1_REQUESTS = "l1tex__lsuin_requests.avg.pct_of_peak_sustained_elapsed"
 L1_WRITEBACK = "l1tex__lsu_writeback_active.avg.pct_of_peak_sustained_elapsed"

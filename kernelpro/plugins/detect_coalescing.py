@@ -18,7 +18,6 @@ from kernelpro.profiling.memory_traffic import (
     STORE_BYTES,
     STORES,
     WAITING,
-    WARP,
     WIDEST_SECTORS,
     busiest,
     busy,
@@ -28,9 +27,10 @@ from kernelpro.profiling.memory_traffic import (
     waiting_for_loads,
     wasted,
 )
+from kernelpro.profiling.occupancy import WARP
 from kernelpro.profiling.readings import fraction, ratio, reading
-from kernelpro.profiling.roofline import cuda_shares
 from kernelpro.profiling.thresholds import cut
+from kernelpro.profiling.throughput import cuda_shares
 
 L1_STORE_HIT = "l1tex__t_sector_pipe_lsu_mem_global_op_st_hit_rate.pct"
 L2_WRITE_HIT = "lts__t_sector_op_write_hit_rate.pct"
@@ -173,7 +173,7 @@ def sectors_per_request(evidence: Evidence) -> Diagnosis | None:
 @detector(
     level="kernel",
     needs=(HOTSPOT,),
-    wants=(L2_ACTIVE, L2_ELAPSED, *LEVELS),
+    wants=(L2_ACTIVE, L2_ELAPSED, *LEVELS, *CYCLES),
     classes=("memory", "latency", "balanced"),
     group="memory",
     threshold="any excess sectors (NVIDIA's UncoalescedGlobalAccess rule) worth >= 5 % (own)",

@@ -69,7 +69,6 @@ def gathers(evidence: Evidence) -> Diagnosis | None:
 @detector(
     level="instruction",
     needs=("cpu.asm.strided_loads", "cpu.asm.loads"),
-    wants=("cpu.bandwidth_share",),
     targets=("cpu",),
     group="access",
     threshold="any load of one element whose address moves by a cache line or more (exact)",

@@ -1,11 +1,9 @@
 """Detectors of the CPU target, kernel level: roofs, traffic of main memory, caches, branches."""
 
-import math
-import re
-
-from kernelpro import Action, Detector, Diagnosis, Evidence, TensorSpec, detector, hookimpl
+from kernelpro import Action, Detector, Diagnosis, Evidence, detector, hookimpl
 from kernelpro.profiling.cpu.bounds import room, where
 from kernelpro.profiling.roofline import BUSY, NEAR_ROOF
+from kernelpro.profiling.speed_of_light import output_bytes
 from kernelpro.profiling.thresholds import cut
 
 LINE_BYTES = 64
@@ -96,7 +94,7 @@ def far_from_roof(evidence: Evidence) -> Diagnosis | None:
 def ordinary_stores(evidence: Evidence) -> Diagnosis | None:
     """Outputs larger than the cache are written with stores that read each line first."""
     profile = evidence.profile
-    written = sum(_bytes(spec) for spec in evidence.problem.outputs)
+    written = output_bytes(evidence.problem)
     least, share = evidence.problem.min_bytes, profile["cpu.bandwidth_share"]
     if profile["cpu.asm.stores"] <= 0 or profile["cpu.asm.streaming_stores"] > 0:
         return None
@@ -242,8 +240,3 @@ def page_table_walks(evidence: Evidence) -> Diagnosis | None:
         ),
         guard="Huge pages help as well, but are the system's to give.",
     )
-
-
-def _bytes(spec: TensorSpec) -> float:
-    bits = re.search(r"\d+", spec.dtype)  # bool has none and takes a byte
-    return math.prod(spec.shape) * (int(bits[0]) if bits else 8) / 8

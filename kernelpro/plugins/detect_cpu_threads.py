@@ -35,7 +35,7 @@ def idle_threads(evidence: Evidence) -> Diagnosis | None:
             f"({share:.0%}, cut {limit:.0%})"
         ),
         why="Part of the call runs on one thread, or the work is split unevenly.",
-        gain=min(max(1.0 - share, 0.0), 1.0),
+        gain=fraction(1.0 - share),
         confidence=0.6,
         actions=(MORE_THREADS, SMALLER_GRAIN, DYNAMIC),
         guard="Not below some 20 us of work: waking threads costs more. Threads that spin while "

@@ -1,4 +1,4 @@
-"""Detectors: threads of a warp that go different ways (K42, K43)."""
+"""Detectors: threads of a warp that go different ways."""
 
 from kernelpro import Action, Detector, Diagnosis, Evidence, detector, hookimpl
 from kernelpro.profiling.causes import (
@@ -7,14 +7,14 @@ from kernelpro.profiling.causes import (
     THREADS,
     active_threads,
 )
+from kernelpro.profiling.instruction_mix import WARPS
 from kernelpro.profiling.readings import fraction, ratio, reading
-from kernelpro.profiling.roofline import CUDA_UNITS, cuda_shares
 from kernelpro.profiling.thresholds import cut
+from kernelpro.profiling.throughput import ISSUED, cuda_shares
 
 UNIFORM = "smsp__sass_average_branch_targets_threads_uniform.pct"
 DIVERGENT = "smsp__sass_branch_targets_threads_divergent.sum"
 BRANCHES = "smsp__inst_executed_op_branch.sum"
-INSTRUCTIONS = "smsp__inst_executed.sum"
 
 
 @hookimpl
@@ -25,7 +25,7 @@ def detectors() -> list[Detector]:
 
 @detector(
     level="kernel",
-    needs=(ACTIVE_THREADS, PREDICATED_THREADS, CUDA_UNITS[0]),
+    needs=(ACTIVE_THREADS, PREDICATED_THREADS, ISSUED),
     group="divergence",
     threshold="fewer than 24 of 32 threads at work (NVIDIA's ThreadDivergence rule)",
 )
@@ -35,7 +35,7 @@ def thread_divergence(evidence: Evidence) -> Diagnosis | None:
     if not 0 < threads < cut("thread_divergence.threads"):
         return None
     arithmetic, _ = cuda_shares(evidence.profile) or (
-        reading(evidence.profile, CUDA_UNITS[0]) / 100,
+        reading(evidence.profile, ISSUED) / 100,
         0.0,
     )
     return Diagnosis(
@@ -57,7 +57,7 @@ def thread_divergence(evidence: Evidence) -> Diagnosis | None:
 
 @detector(
     level="kernel",
-    needs=(UNIFORM, DIVERGENT, BRANCHES, INSTRUCTIONS),
+    needs=(UNIFORM, DIVERGENT, BRANCHES, WARPS),
     classes=("latency", "compute", "balanced"),
     group="divergence",
     threshold="< 90 % of branches uniform and > 3 % branches (own; NVIDIA's SourceCounters)",
@@ -66,7 +66,7 @@ def branch_divergence(evidence: Evidence) -> Diagnosis | None:
     """Branches send the threads of a warp different ways."""
     profile = evidence.profile
     uniform = reading(profile, UNIFORM, default=100.0)
-    branches = fraction(ratio(reading(profile, BRANCHES), reading(profile, INSTRUCTIONS)))
+    branches = fraction(ratio(reading(profile, BRANCHES), reading(profile, WARPS)))
     # Of a kernel without branches the average over them reads 0.
     if not reading(profile, DIVERGENT) > 0 or not branches > cut("branch_divergence.branches"):
         return None

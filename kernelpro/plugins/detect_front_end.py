@@ -1,4 +1,4 @@
-"""Detectors: caches of constants and instructions that miss (K60, K61)."""
+"""Detectors: caches of constants and instructions that miss."""
 
 from kernelpro import Action, Detector, Diagnosis, Evidence, detector, hookimpl
 from kernelpro.profiling.issue_slots import LATENCY, stall, stalled

@@ -3,6 +3,7 @@
 import math
 
 from kernelpro import Action, Detector, Diagnosis, Evidence, detector, hookimpl
+from kernelpro.profiling.counters.packs import DURATION
 from kernelpro.profiling.issue_slots import LATENCY, stall, stalled
 from kernelpro.profiling.occupancy import (
     BLOCK,
@@ -19,7 +20,6 @@ from kernelpro.profiling.thresholds import cut
 
 BARRIERS = "launch__barrier_count"
 WAVES = "launch__waves_per_multiprocessor"
-DURATION = "gpu__time_duration.sum"
 UNITS = {"multiprocessors": "sm", "L2 slices": "lts", "DRAM channels": "dram"}
 SAMPLES = "smsp__pcsamp_sample_count"
 INTERVAL = "smsp__pcsamp_interval_cycles"

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from kernelpro import Action, Detector, Diagnosis, Evidence, Kernel, detector, hookimpl
 from kernelpro.profiling.dispatch import most_of_the_time
+from kernelpro.profiling.readings import fraction
 from kernelpro.profiling.thresholds import cut
 
 GAPS = "system.gap_share"
@@ -99,7 +100,7 @@ def _unfilled(evidence: Evidence, kernel: Kernel, busy: float) -> Diagnosis | No
         bottleneck="; ".join(words for _, words, _ in faults),
         where=f"{kernel.name}: {profile.where('launch__grid_size')}",
         why="Multiprocessors, lanes or warp slots stay empty whatever the code does.",
-        gain=min(max(faults[0][0] * kernel.share * busy, 0.0), 1.0),
+        gain=fraction(faults[0][0] * kernel.share * busy),
         confidence=0.3,
         actions=tuple(action for _, _, action in faults[:3]),
         guard="From the launch record alone: counters tell whether it matters.",

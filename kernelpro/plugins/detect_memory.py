@@ -1,14 +1,16 @@
 """Detectors of the CUDA target, kernel level: DRAM, and memory behind the device's own."""
 
-import math
 from dataclasses import replace
 
-from kernelpro import Action, Detector, Diagnosis, Evidence, Problem, detector, hookimpl
+from kernelpro import Action, Detector, Diagnosis, Evidence, detector, hookimpl
+from kernelpro.profiling.counters.packs import DURATION
 from kernelpro.profiling.memory_traffic import (
     CAUSES,
+    CYCLES,
     DRAM,
     L1,
     L2,
+    L2_FROM_SM,
     L2_HIT,
     LEVELS,
     SECTOR_BYTES,
@@ -17,13 +19,11 @@ from kernelpro.profiling.memory_traffic import (
     known_cause,
 )
 from kernelpro.profiling.readings import fraction, ratio, reading
-from kernelpro.profiling.roofline import element_bytes
+from kernelpro.profiling.speed_of_light import output_bytes
 from kernelpro.profiling.thresholds import cut
 
 DRAM_READ = "dram__bytes_read.sum"
 DRAM_WRITE = "dram__bytes_write.sum"
-DURATION = "gpu__time_duration.sum"
-L2_FROM_SM = "lts__t_sectors_srcunit_tex.avg.pct_of_peak_sustained_elapsed"
 _MISSES = "lts__t_sectors_srcunit_tex{}_lookup_miss.sum"
 L2_MISSES = _MISSES.format("")
 HOST_MISSES = _MISSES.format("_aperture_sysmem")
@@ -44,7 +44,7 @@ def detectors() -> list[Detector]:
 @detector(
     level="kernel",
     needs=LEVELS,
-    wants=CAUSES,
+    wants=(*CAUSES, *CYCLES),
     classes=("memory", "balanced"),
     group="memory",
     threshold="DRAM >= 60 % of peak and the busiest level (NVIDIA's SpeedOfLight rule)",
@@ -143,10 +143,6 @@ def l2_thrash(evidence: Evidence) -> Diagnosis | None:
     )
 
 
-def _output_bytes(problem: Problem) -> int:
-    return sum(math.prod(t.shape) * element_bytes(t.dtype) for t in problem.outputs)
-
-
 @detector(
     level="kernel",
     needs=(DRAM, DRAM_READ, DRAM_WRITE),
@@ -156,7 +152,7 @@ def _output_bytes(problem: Problem) -> int:
 )
 def write_amplification(evidence: Evidence) -> Diagnosis | None:
     """More bytes are written to DRAM than the outputs have."""
-    written, output = reading(evidence.profile, DRAM_WRITE), _output_bytes(evidence.problem)
+    written, output = reading(evidence.profile, DRAM_WRITE), output_bytes(evidence.problem)
     factor = ratio(written, output)
     if factor <= (limit := cut("write_amplification.factor")):
         return None
@@ -178,7 +174,7 @@ def write_amplification(evidence: Evidence) -> Diagnosis | None:
 @detector(
     level="kernel",
     needs=(L2_FROM_SM, L2_MISSES, HOST_MISSES, PEER_MISSES),
-    wants=(DURATION, *LEVELS),
+    wants=(DURATION, *LEVELS, *CYCLES),
     classes=("memory", "latency"),
     group="memory",
     threshold="> 40 % of L2 misses go to host or peer memory (NVIDIA's MemoryApertureUsage rule)",

@@ -1,17 +1,15 @@
 """Detectors of the CUDA target, kernel level: resident warps, and slots in which none issues."""
 
 from kernelpro import Action, Detector, Diagnosis, Evidence, detector, hookimpl
-from kernelpro.profiling import issue_slots
-from kernelpro.profiling.issue_slots import ISSUE, LATENCY, stall, stalled
+from kernelpro.profiling import issue_slots, pipes
+from kernelpro.profiling.issue_slots import ELIGIBLE, ISSUE, LATENCY, stall, stalled
 from kernelpro.profiling.memory_traffic import CAUSES, known_cause
 from kernelpro.profiling.occupancy import BLOCK, FACTS, REGISTERS, occupancy
 from kernelpro.profiling.readings import fraction, ratio, reading
-from kernelpro.profiling.roofline import CUDA_LEVELS, CUDA_UNITS
 from kernelpro.profiling.thresholds import cut
+from kernelpro.profiling.throughput import CUDA_LEVELS, CUDA_UNITS
 
 ACTIVE = "sm__warps_active.avg.pct_of_peak_sustained_active"
-ELIGIBLE = "smsp__warps_eligible.avg.per_cycle_active"
-TENSOR = CUDA_UNITS[4]
 BUSY_PARTS = (*CUDA_UNITS, *CUDA_LEVELS.values())
 SHARED_LOADS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"
 CLUSTER_SIZE = "launch__cluster_size"
@@ -57,7 +55,7 @@ def occupancy_theoretical(evidence: Evidence) -> Diagnosis | None:
         fits is None
         or fits.share >= cut("occupancy_theoretical.share")
         or issued >= cut("issue_slots_idle.issued")
-        or reading(profile, TENSOR) >= cut("busy")  # a good matrix kernel needs few warps
+        or reading(profile, pipes.TENSOR) >= cut("busy")  # a good matrix kernel needs few warps
     ):
         return None
     return Diagnosis(

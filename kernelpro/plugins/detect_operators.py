@@ -1,15 +1,14 @@
 """Detectors, system level, both targets: which operators and kernels a call is made of."""
 
 from collections.abc import Iterator
-from math import prod
 
 from kernelpro import Action, Detector, Diagnosis, Evidence, detector, hookimpl
 from kernelpro.profiling.readings import fraction
+from kernelpro.profiling.speed_of_light import output_bytes
 from kernelpro.profiling.thresholds import cut
 
 BOTH = ("cpu", "cuda")
 GAPS = "system.gap_share"
-SIZES = {"64": 8, "32": 4, "16": 2}
 
 
 @hookimpl
@@ -44,7 +43,7 @@ def unfused_passes(evidence: Evidence) -> Diagnosis | None:
         ),
         where=", ".join(evidence.problem.operators)[:120],
         why="Each operator reads its input from memory and writes its result back.",
-        gain=fraction(max(0.0, (1 - 1 / factor) * outside)),
+        gain=fraction((1 - 1 / factor) * outside),
         confidence=0.8,
         actions=(
             Action(name="fuse", instruction="Compute the whole chain in one kernel."),
@@ -61,7 +60,7 @@ def unfused_passes(evidence: Evidence) -> Diagnosis | None:
 @detector(
     level="system",
     needs=("system.fresh_bytes", "system.operators"),
-    wants=("cpu.system_share",),
+    wants=("system.operator_bytes", "system.library_share", "cpu.system_share"),
     targets=BOTH,
     group="fusion",
     threshold="results of operators hold > 2 times the outputs' bytes, and > 1 MiB (own)",
@@ -69,7 +68,7 @@ def unfused_passes(evidence: Evidence) -> Diagnosis | None:
 def temporary_tensors(evidence: Evidence) -> Diagnosis | None:
     """Operators allocate temporaries in each call that are larger than the result."""
     profile = evidence.profile
-    fresh, needed = profile["system.fresh_bytes"], _output_bytes(evidence)
+    fresh, needed = profile["system.fresh_bytes"], output_bytes(evidence.problem)
     least = cut("temporary_tensors.factor")
     extra = fresh - needed
     if needed <= 0 or fresh <= least * needed or extra <= cut("temporary_tensors.bytes"):
@@ -87,7 +86,7 @@ def temporary_tensors(evidence: Evidence) -> Diagnosis | None:
         where=f"{profile['system.operators']:.0f} operators: "
         + ", ".join(evidence.problem.operators)[:100],
         why="Memory that is fresh in each call leaves the caches, and its pages may be new.",
-        gain=fraction(min(0.5 * share * (1.0 - profile.get("system.library_share", 0.0)), 1.0)),
+        gain=fraction(0.5 * share * (1.0 - profile.get("system.library_share", 0.0))),
         confidence=0.5,
         actions=(
             Action(name="fuse", instruction="Keep intermediates in registers or a small buffer."),
@@ -101,7 +100,6 @@ def temporary_tensors(evidence: Evidence) -> Diagnosis | None:
 @detector(
     level="system",
     needs=("system.tiny_operators", "system.tiny_operator_share"),
-    wants=("system.traced_operators",),
     targets=("cpu",),
     group="fusion",
     threshold=">= 4 operators < 10 us with > 20 % of the call (own)",
@@ -181,7 +179,7 @@ def library_bound(evidence: Evidence) -> Diagnosis | None:
         bottleneck=f"{share:.0%} of the time is in vendor matrix libraries (cut {least:.0%})",
         where=evidence.profile.where("system.library_share"),
         why="A library's matrix product is near its peak; only what is around it can be saved.",
-        gain=fraction(max(0.0, 1.0 - share) * (busy if evidence.machine.target == "cuda" else 1.0)),
+        gain=fraction((1.0 - share) * (busy if evidence.machine.target == "cuda" else 1.0)),
         confidence=0.5,
         actions=(
             Action(name="fuse", instruction="Fuse what comes after the product into one kernel."),
@@ -235,11 +233,3 @@ def library_kernels(evidence: Evidence) -> Iterator[Diagnosis]:
                 ),
                 guard="Some tasks forbid them.",
             )
-
-
-def _output_bytes(evidence: Evidence) -> int:
-    total = 0
-    for spec in evidence.problem.outputs:
-        width = next((size for bits, size in SIZES.items() if bits in spec.dtype), 1)
-        total += prod(spec.shape) * width
-    return total

@@ -1,4 +1,4 @@
-"""Detectors: which execution pipe is busy, and whether any is (K44, K45, K46, K55)."""
+"""Detectors: which execution pipe is busy, and whether any is."""
 
 from kernelpro import Action, Detector, Diagnosis, Evidence, detector, hookimpl
 from kernelpro.profiling import pipes
@@ -6,10 +6,10 @@ from kernelpro.profiling.instruction_mix import counters, share
 from kernelpro.profiling.readings import fraction, ratio, reading
 from kernelpro.profiling.speed_of_light import headroom
 from kernelpro.profiling.thresholds import cut
+from kernelpro.profiling.throughput import ISSUED
 
 # Not asked for, as it takes 6 replays: read where a report has it, else the busiest pipe stands in.
 THROUGHPUT = "sm__instruction_throughput.avg.pct_of_peak_sustained_elapsed"
-ISSUED = "sm__inst_issued.avg.pct_of_peak_sustained_elapsed"
 ISSUED_MOST = "sm__inst_issued.max.pct_of_peak_sustained_elapsed"
 CHEAP = (pipes.ALU, pipes.FMA, pipes.FP64, pipes.TENSOR)
 
@@ -38,8 +38,8 @@ def pipe_over_utilised(evidence: Evidence) -> Diagnosis | None:
     gain = 0.0 if pipe == pipes.TENSOR else 1 - second / first
     return Diagnosis(
         bottleneck=(
-            f"the {pipes.called(pipe)} pipe is at {first:.0f} % of peak (cut "
-            f"{cut('pipe_over_utilised.busy'):g} %), next is {pipes.called(next_pipe)} at "
+            f"the {pipes.PIPES[pipe]} pipe is at {first:.0f} % of peak (cut "
+            f"{cut('pipe_over_utilised.busy'):g} %), next is {pipes.PIPES[next_pipe]} at "
             f"{second:.0f} %"
         ),
         why=(
@@ -71,7 +71,7 @@ def pipes_idle(evidence: Evidence) -> Diagnosis | None:
         return None
     return Diagnosis(
         bottleneck=(
-            f"no pipe is busier than {pipes.called(pipe)} at {busy:.0f} % (cut "
+            f"no pipe is busier than {pipes.PIPES[pipe]} at {busy:.0f} % (cut "
             f"{cut('pipes_idle.busy'):g} %)"
         ),
         why="No gain by itself: too little parallelism, or waiting; others say for what.",

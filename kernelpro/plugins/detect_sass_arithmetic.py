@@ -1,8 +1,9 @@
 """Detectors, instruction level: costly arithmetic, as the machine code shows it."""
 
 from kernelpro import Action, Detector, Diagnosis, Evidence, detector, hookimpl
-from kernelpro.profiling.issue_slots import stalled
-from kernelpro.profiling.readings import fraction, reading
+from kernelpro.profiling.issue_slots import ISSUE, stalled
+from kernelpro.profiling.pipes import FP64
+from kernelpro.profiling.readings import first_reading, fraction, reading
 from kernelpro.profiling.sass.estimate import (
     BACKED,
     STATIC,
@@ -12,8 +13,6 @@ from kernelpro.profiling.sass.estimate import (
     wanted,
 )
 from kernelpro.profiling.thresholds import cut
-
-FP64_BUSY = "sm__pipe_fp64_cycles_active.avg.pct_of_peak_sustained_elapsed"
 
 
 @hookimpl
@@ -25,7 +24,7 @@ def detectors() -> list[Detector]:
 @detector(
     level="instruction",
     needs=("sass.fp64", "sass.fp64_in_loop", "sass.hot_loop_instructions"),
-    wants=("sass.fp64_memory", "compiler.double_precision", FP64_BUSY),
+    wants=("sass.fp64_memory", FP64),
     group="compute",
     threshold="any double-precision instruction, but for sinf's slow path (exact)",
 )
@@ -38,7 +37,7 @@ def fp64_instructions(evidence: Evidence) -> Diagnosis | None:
         return None
     if not types and reading(profile, "sass.fp64_memory"):
         return None  # of a recorded file nothing is known; doubles in memory say that it wants them
-    busy = profile.get(FP64_BUSY)
+    busy = first_reading(profile, FP64)
     if busy is not None:
         guess, confidence = fraction(busy / 100) * 0.9, BACKED
         words = f"; the double-precision unit is busy {busy:.0f} % of the time"
@@ -64,7 +63,7 @@ def fp64_instructions(evidence: Evidence) -> Diagnosis | None:
         "sass.mufu_per_ffma", "sass.mufu", "sass.slowpath_calls", "sass.range_reductions",
         "sass.hot_loop_instructions",
     ),
-    wants=wanted("short_scoreboard", "mio_throttle", "branch_resolving", "wait"),
+    wants=wanted("short_scoreboard", "mio_throttle"),
     classes=("compute", "latency", "balanced"),
     group="compute",
     threshold="any slow path of a math function in the hot loop (GPA), or > 0.1 MUFU for each "
@@ -108,7 +107,7 @@ def slow_math(evidence: Evidence) -> Diagnosis | None:
 @detector(
     level="instruction",
     needs=("sass.int_divisions", "sass.int_divisions_64", "sass.hot_loop_instructions"),
-    wants=wanted("wait"),
+    wants=(ISSUE,),
     classes=("compute", "latency", "balanced"),
     group="compute",
     threshold="any integer division by a variable in the hot loop (GPA's strength reduction)",
@@ -121,7 +120,7 @@ def int_div_mod(evidence: Evidence) -> Diagnosis | None:
     total = profile["sass.hot_loop_instructions"] + cut("int_div_mod.slots_64") * wide
     if slots <= 0:
         return None
-    guess = by_issue(profile, min(0.8 * slots / total, 0.8))
+    guess = by_issue(profile, min(0.8 * slots / max(total, 1.0), 0.8))
     return Diagnosis(
         bottleneck=(
             f"{short:.0f} integer divisions of 32 bits and {wide:.0f} of 64 in the hot loop, about "
@@ -148,8 +147,8 @@ def int_div_mod(evidence: Evidence) -> Diagnosis | None:
 
 @detector(
     level="instruction",
-    needs=("sass.conversion_share", "sass.hot_loop_instructions"),
-    wants=wanted("wait"),
+    needs=("sass.conversion_share",),
+    wants=(ISSUE,),
     classes=("compute", "balanced"),
     group="compute",
     threshold="> 15 % of the hot loop's instructions convert types (own; GPUscout)",
@@ -181,7 +180,7 @@ def type_conversions(evidence: Evidence) -> Diagnosis | None:
 @detector(
     level="instruction",
     needs=("sass.half_math", "sass.half_scalar_share", "sass.accesses_2_bytes"),
-    wants=wanted("wait"),
+    wants=(ISSUE,),
     classes=("memory", "compute", "balanced"),
     group="compute",
     threshold="> 50 % of half-precision arithmetic on one value instead of two (own)",

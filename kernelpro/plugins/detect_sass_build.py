@@ -21,7 +21,7 @@ def detectors() -> list[Detector]:
     needs=("sass.target_sm",),
     wants=(
         "sass.debug_build", "sass.optimization_level", "sass.arch_specific", "sass.tensor_anywhere",
-        "sass.hgmma_anywhere", MAJOR, MINOR,
+        MAJOR, MINOR,
     ),
     group="build",
     threshold="a debug build, less than -O3, or code for an older chip than the device (exact)",

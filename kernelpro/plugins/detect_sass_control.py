@@ -1,12 +1,10 @@
 """Detectors, instruction level: barriers, divergence, fences, calls and the size of the code."""
 
 from kernelpro import Action, Detector, Diagnosis, Evidence, detector, hookimpl
-from kernelpro.profiling.readings import reading
+from kernelpro.profiling.causes import ACTIVE_THREADS, THREADS
+from kernelpro.profiling.readings import first_reading, reading
 from kernelpro.profiling.sass.estimate import by_stalls, shown, static, wanted
 from kernelpro.profiling.thresholds import cut
-
-THREADS = "smsp__thread_inst_executed_per_inst_executed.ratio"
-_WARP = 32
 
 
 @hookimpl
@@ -62,7 +60,7 @@ def barrier_density(evidence: Evidence) -> Diagnosis | None:
         "sass.divergent_regions", "sass.predicated_share", "sass.hot_loop_instructions",
         "sass.indirect_branches",
     ),
-    wants=(THREADS, *wanted("branch_resolving")),
+    wants=(ACTIVE_THREADS,),
     classes=("latency", "compute", "balanced"),
     group="compute",
     threshold="> 2 regions that reconverge, or > 30 % predicated instructions, in the hot loop "
@@ -78,9 +76,9 @@ def divergent_structure(evidence: Evidence) -> Diagnosis | None:
     ] >= cut("divergent_structure.least")
     if not (branchy or masked):
         return None
-    threads = profile.get(THREADS)
+    threads = first_reading(profile, ACTIVE_THREADS)
     if threads is not None:
-        lost = max(0.0, 1.0 - threads / _WARP)
+        lost = max(0.0, 1.0 - threads / THREADS)
         if lost < cut("divergent_structure.lost"):
             return None
         gain, confidence = lost, 0.6
@@ -144,7 +142,7 @@ def code_footprint(evidence: Evidence) -> Diagnosis | None:
 
 @detector(
     level="instruction",
-    needs=("sass.fences_in_loop", "sass.hot_loop_instructions"),
+    needs=("sass.fences_in_loop",),
     wants=("sass.cache_invalidations_in_loop", *wanted("membar")),
     classes=("latency", "memory", "balanced"),
     group="issue",
@@ -184,7 +182,6 @@ def fences(evidence: Evidence) -> Diagnosis | None:
 @detector(
     level="instruction",
     needs=("sass.calls_in_loop", "sass.hot_loop_instructions"),
-    wants=wanted("branch_resolving", "wait"),
     classes=("latency", "compute", "balanced"),
     group="issue",
     threshold="any call of a function that was not inlined, in a loop (GPA's inlining)",

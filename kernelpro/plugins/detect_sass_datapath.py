@@ -1,13 +1,13 @@
 """Detectors, instruction level: which unit computes, and what else takes the issue slots."""
 
 from kernelpro import Action, Detector, Diagnosis, Evidence, detector, hookimpl
-from kernelpro.profiling.readings import fraction, reading
+from kernelpro.profiling.issue_slots import ISSUE
+from kernelpro.profiling.pipes import FMA, TENSOR
+from kernelpro.profiling.readings import first_reading, fraction, reading
 from kernelpro.profiling.roofline import is_matmul
-from kernelpro.profiling.sass.estimate import BACKED, STATIC, by_issue, shown, wanted
+from kernelpro.profiling.sass.estimate import BACKED, STATIC, by_issue, shown
 from kernelpro.profiling.thresholds import cut
 
-TENSOR_BUSY = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"
-FMA_BUSY = "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_elapsed"
 MAJOR = "device__attribute_compute_capability_major"
 
 
@@ -20,7 +20,7 @@ def detectors() -> list[Detector]:
 @detector(
     level="instruction",
     needs=("sass.tensor_anywhere", "sass.hgmma_anywhere", "sass.ffma"),
-    wants=("sass.hmma", "sass.target_sm", MAJOR, FMA_BUSY, TENSOR_BUSY),
+    wants=("sass.hmma", "sass.target_sm", MAJOR, FMA, TENSOR),
     classes=("compute", "balanced"),
     group="compute",
     threshold="a matrix product with FFMA alone, or with mma.sync alone on sm_90 (exact)",
@@ -35,7 +35,7 @@ def mma_kind(evidence: Evidence) -> Diagnosis | None:
     if not profile["sass.tensor_anywhere"]:
         if not profile["sass.ffma"] or not (half or problem.precision != "strict"):
             return None
-        busy = reading(profile, FMA_BUSY)
+        fma = reading(profile, FMA)
         return Diagnosis(
             bottleneck=(
                 f"{profile['sass.ffma']:.0f} FFMA in the hot loop of a matrix product, and no "
@@ -43,8 +43,8 @@ def mma_kind(evidence: Evidence) -> Diagnosis | None:
             ),
             where=shown(profile, "sass.ffma"),
             why="Matrix units do 8 and more times as many operations a cycle.",
-            gain=fraction(0.85 * busy / 100) if busy else 0.3,
-            confidence=BACKED if busy else STATIC,
+            gain=fraction(0.85 * fma / 100) if fma else 0.3,
+            confidence=BACKED if fma else STATIC,
             actions=(
                 Action(
                     name="tensor_cores",
@@ -56,14 +56,14 @@ def mma_kind(evidence: Evidence) -> Diagnosis | None:
         )
     if profile["sass.hgmma_anywhere"] or chip < 90 or chip >= 100:
         return None
-    busy = reading(profile, TENSOR_BUSY, 0.0)
-    if TENSOR_BUSY in profile and busy < cut("mma_kind.busy"):
+    busy = first_reading(profile, TENSOR)
+    if busy is not None and busy < cut("mma_kind.busy"):
         return None
     return Diagnosis(
         bottleneck="mma.sync (HMMA) only, on a chip that has warpgroup matrix instructions",
         where=shown(profile, "sass.hmma", "sass.tensor_anywhere"),
         why="mma.sync reads operands from registers and does not reach wgmma's rate on sm_90.",
-        gain=0.3 if TENSOR_BUSY in profile else 0.15,
+        gain=0.3 if busy is not None else 0.15,
         confidence=STATIC,
         actions=(
             Action(
@@ -78,7 +78,7 @@ def mma_kind(evidence: Evidence) -> Diagnosis | None:
 @detector(
     level="instruction",
     needs=("sass.address_per_math", "sass.math", "sass.hot_loop_bytes", "sass.tensor"),
-    wants=wanted("wait"),
+    wants=(ISSUE,),
     classes=("compute", "latency"),
     group="compute",
     threshold="> 2 instructions on integers and addresses for each one of arithmetic (own)",
@@ -122,7 +122,7 @@ def address_overhead(evidence: Evidence) -> Diagnosis | None:
         "sass.tensor",
         "sass.stall_cycles",
     ),
-    wants=wanted("wait"),
+    wants=(ISSUE,),
     classes=("compute",),
     group="compute",
     threshold="arithmetic is < 40 % of the hot loop of a compute-bound kernel (own)",

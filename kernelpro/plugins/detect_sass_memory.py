@@ -17,7 +17,7 @@ def detectors() -> list[Detector]:
     level="instruction",
     needs=(
         "sass.narrow_share", "sass.global_accesses", "sass.narrow_adjacent",
-        "sass.narrow_contiguous", "sass.hot_loop_instructions",
+        "sass.narrow_contiguous",
     ),
     wants=wanted(*_LOAD),
     classes=("memory", "latency"),
@@ -136,16 +136,12 @@ def load_batching(evidence: Evidence) -> Diagnosis | None:
 
 @detector(
     level="instruction",
-    needs=(
-        "sass.atomics", "sass.atomics_in_loop", "sass.atomics_unused", "sass.cas_loops",
-        "sass.hot_loop_instructions",
-    ),
-    wants=("lts__d_atomic_input_cycles_active.avg.pct_of_peak_sustained_elapsed",
-           *wanted(*_LOAD)),
+    needs=("sass.atomics_in_loop", "sass.atomics_unused", "sass.cas_loops"),
+    wants=wanted(*_LOAD),
     classes=("memory", "latency", "balanced"),
     group="memory",
     threshold="a compare-and-swap loop, a result that is not used, or global atomics in a loop",
-)  # fmt: skip
+)
 def atomic_form(evidence: Evidence) -> Diagnosis | None:
     """Global atomics in a costly form: retried, with an unused result, or in a loop."""
     profile = evidence.profile

@@ -100,7 +100,7 @@ def pipeline_depth(evidence: Evidence) -> Diagnosis | None:
 @detector(
     level="instruction",
     needs=("sass.hgmma_anywhere", "compiler.wgmma_serialised"),
-    wants=("sass.wgmma_arrives", "sass.hgmma", *wanted("gmma")),
+    wants=wanted("gmma"),
     classes=("compute", "balanced"),
     group="issue",
     threshold="the assembler says that wgmma is serialised: C7510 to C7513 (exact)",

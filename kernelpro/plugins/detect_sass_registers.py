@@ -1,15 +1,13 @@
 """Detectors, instruction level: registers, as the machine code and its compiler show them."""
 
 from kernelpro import Action, Detector, Diagnosis, Evidence, detector, hookimpl
+from kernelpro.profiling.causes import L2_SECTORS
+from kernelpro.profiling.memory_traffic import LOCAL
 from kernelpro.profiling.occupancy import BLOCK, FACTS, LIMITS, REGISTERS, occupancy
-from kernelpro.profiling.readings import fraction, reading
+from kernelpro.profiling.readings import first_reading, fraction, reading
 from kernelpro.profiling.sass.estimate import BACKED, STATIC, by_stalls, shown, static, wanted
 from kernelpro.profiling.thresholds import cut
 
-LOCAL_LOADS = "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum"
-LOCAL_STORES = "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum"
-L2_SECTORS = "lts__t_sectors.sum"
-LOCAL_COUNTERS = (LOCAL_LOADS, LOCAL_STORES, L2_SECTORS)
 _WAITS = ("lg_throttle", "long_scoreboard")
 
 
@@ -22,9 +20,9 @@ def detectors() -> list[Detector]:
 def _traffic(evidence: Evidence) -> float | None:
     """Local memory's sectors as a share of L2's, 0..1; None where it was not measured."""
     profile = evidence.profile
-    if LOCAL_LOADS not in profile or reading(profile, L2_SECTORS) <= 0:
+    if first_reading(profile, LOCAL[0]) is None or reading(profile, L2_SECTORS) <= 0:
         return None
-    moved = reading(profile, LOCAL_LOADS) + reading(profile, LOCAL_STORES)
+    moved = sum(reading(profile, name) for name in LOCAL)
     return fraction(moved / reading(profile, L2_SECTORS))
 
 
@@ -32,8 +30,8 @@ def _traffic(evidence: Evidence) -> float | None:
     level="instruction",
     needs=("sass.spills", "sass.spills_in_loop", "sass.hot_loop_instructions"),
     wants=(
-        "sass.live_registers", "compiler.spill_store_bytes", "compiler.spill_load_bytes",
-        *LOCAL_COUNTERS, *wanted(*_WAITS),
+        "sass.live_registers", "compiler.spill_store_bytes", *LOCAL, L2_SECTORS,
+        *wanted(*_WAITS),
     ),
     group="memory",
     threshold="any spill in a loop is high, elsewhere low (exact: the compiler's own marks)",
@@ -81,7 +79,7 @@ def spill_instructions(evidence: Evidence) -> Diagnosis | None:
 @detector(
     level="instruction",
     needs=("sass.dynamic_local", "sass.dynamic_local_in_loop", "sass.hot_loop_instructions"),
-    wants=("sass.stack_bytes", *LOCAL_COUNTERS, *wanted(*_WAITS)),
+    wants=("sass.stack_bytes", *LOCAL, L2_SECTORS, *wanted(*_WAITS)),
     group="memory",
     threshold="any access of local memory through a computed address, but for sinf's slow path",
 )

@@ -1,4 +1,4 @@
-"""Detectors: what warps wait for between two instructions (K26 to K41 of NVIDIA's stall reasons).
+"""Detectors: what warps wait for between two instructions, by NVIDIA's stall reasons.
 
 One rule for all reasons, as in NVIDIA's CPIStall: a reason counts when it takes a good part of a
 warp's time while the schedulers have slots to spare, and all share those idle slots as their bound.
@@ -9,13 +9,12 @@ from dataclasses import dataclass
 
 from kernelpro import Action, Detector, Diagnosis, Evidence, detector, hookimpl
 from kernelpro.profiling import causes
-from kernelpro.profiling.issue_slots import ISSUE, LATENCY, room, stall, stalled
+from kernelpro.profiling.issue_slots import ELIGIBLE, ISSUE, LATENCY, room, stall, stalled
 from kernelpro.profiling.readings import fraction, reading
 from kernelpro.profiling.thresholds import cut
 
 HOTTEST = "source.hottest_share"  # share of samples at one instruction; note: where, for what
 HOTTEST_REASON = "source.hottest_reason_share"
-ELIGIBLE = "smsp__warps_eligible.avg.per_cycle_active"
 CONFIDENCE, SYMPTOM = 0.5, 0.25  # of a stall alone, and of one whose cause is seen
 
 

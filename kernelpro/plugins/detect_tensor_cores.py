@@ -1,13 +1,13 @@
-"""Detectors: matrix units that are unused, starved, or used the slow way (K49 to K52)."""
+"""Detectors: matrix units that are unused, starved, or used the slow way."""
 
 from kernelpro import Action, Detector, Diagnosis, Evidence, Profile, detector, hookimpl
 from kernelpro.profiling import pipes
 from kernelpro.profiling.instruction_mix import counters, executed, share
 from kernelpro.profiling.issue_slots import LATENCY, stall, stalled
 from kernelpro.profiling.readings import fraction, ratio, reading
-from kernelpro.profiling.roofline import cuda_shares
 from kernelpro.profiling.speed_of_light import admits_matrix_units, is_matmul
 from kernelpro.profiling.thresholds import cut
+from kernelpro.profiling.throughput import cuda_shares
 
 # HFMA2.MMA, with which compilers put constants into registers, counts as a tensor and as an HMMA
 # instruction: it is taken off before anything is concluded.

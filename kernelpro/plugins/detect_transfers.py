@@ -49,7 +49,6 @@ def sync_memcpy(evidence: Evidence) -> Diagnosis | None:
 @detector(
     level="system",
     needs=("system.pageable_copies", "system.pageable_copy_share"),
-    wants=("system.host_copy_bytes",),
     group="transfer",
     threshold="any asynchronous copy of pageable memory (Nsight Systems' cuda_memcpy_async)",
 )

@@ -158,8 +158,9 @@ def _findings(source: str, depth: int) -> Iterator[tuple[str, int]]:
             tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
-    names = _Names(tree)
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    names = _Names(nodes)
+    for node in nodes:
         line = getattr(node, "lineno", 0)
         for rule in _of_node(node, names):
             yield rule, line
@@ -177,11 +178,11 @@ def _findings(source: str, depth: int) -> Iterator[tuple[str, int]]:
 class _Names:
     """What the names of a file stand for: modules, parts of them, constants."""
 
-    def __init__(self, tree: ast.Module) -> None:
+    def __init__(self, nodes: list[ast.AST]) -> None:
         self.alias: dict[str, str] = {}
         self.values: dict[str, ast.expr] = {}
         self.own: set[str] = set()
-        for node in ast.walk(tree):
+        for node in nodes:
             if isinstance(node, ast.Import):
                 for item in node.names:
                     top = item.name.partition(".")[0]
@@ -193,7 +194,7 @@ class _Names:
                 self.own.add(node.name)
         # Twice, because a name may stand for one that is bound further down.
         for _ in range(2):
-            for node in ast.walk(tree):
+            for node in nodes:
                 if isinstance(node, ast.Assign) and len(node.targets) == 1:
                     self._bind(node.targets[0], node.value)
                 elif isinstance(node, ast.NamedExpr):

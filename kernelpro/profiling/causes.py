@@ -7,9 +7,10 @@ detector of the cause. What makes warps wait for memory is in memory_traffic.py.
 from collections.abc import Mapping
 
 from kernelpro.profiling import memory_traffic, pipes
+from kernelpro.profiling.occupancy import WARP
 from kernelpro.profiling.readings import fraction, ratio, reading
-from kernelpro.profiling.roofline import CONFLICTS, SHARED_WAVEFRONTS, conflict_share
 from kernelpro.profiling.thresholds import cut
+from kernelpro.profiling.throughput import CONFLICTS, SHARED_WAVEFRONTS, conflict_share
 
 L2_SECTORS = "lts__t_sectors.sum"
 # Atomics that return the old value, and those that do not.
@@ -20,7 +21,7 @@ ATOMICS = (
 )
 ACTIVE_THREADS = "smsp__thread_inst_executed_per_inst_executed.ratio"
 PREDICATED_THREADS = "smsp__thread_inst_executed_pred_on_per_inst_executed.ratio"
-THREADS = 32  # of a warp
+THREADS = WARP
 
 _MEMORY = (*memory_traffic.CAUSES, *ATOMICS)
 _ON_CHIP = (CONFLICTS, SHARED_WAVEFRONTS, pipes.XU, *ATOMICS)

@@ -14,11 +14,10 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from kernelpro.profiling import roofline
-from kernelpro.ranking import shortlist
+from kernelpro.profiling.readings import fraction
+from kernelpro.profiling.roofline import NEEDS
+from kernelpro.profiling.throughput import device_share, measured_class
 from kernelpro.records import Detector, Diagnosis, Evidence, Kernel, Profile
-
-__all__ = ["Dispatcher", "most_of_the_time", "shortlist"]
 
 TIME_LIMIT_S = 2.0
 FINDINGS_LIMIT = 16  # more from one detector is a fault of its own; also ends endless iterators
@@ -61,7 +60,7 @@ class Dispatcher:
 
     def needs(self, target: str, classification: str) -> frozenset[str]:
         """Names of all metrics that those detectors and the roofline read: collected once."""
-        names = set(roofline.NEEDS.get(target, ()))
+        names = set(NEEDS.get(target, ()))
         for _, detector in self.chosen(target, classification):
             names.update(detector.needs, detector.wants)
         return frozenset(names)
@@ -75,21 +74,21 @@ class Dispatcher:
         """
         found: list[Diagnosis] = []
         target = evidence.machine.target
-        device = roofline.device_share(evidence.profile) if target == "cuda" else 1.0
+        device = device_share(evidence.profile) if target == "cuda" else 1.0
         kernels = most_of_the_time(evidence.profile.kernels)
         for view, kernel in _views(evidence, kernels):
             for plugin, detector in self.chosen(target, view.classification.dispatched):
                 whole = detector.level == "system" or not kernels
                 if whole != (kernel is None):
                     continue
-                if all(name in view.profile for name in detector.needs):
-                    share = kernel.share if kernel is not None else 1.0
-                    if detector.level != "system":
-                        share *= device
-                    name = kernel.name if kernel is not None else ""
-                    found += [
-                        _signed(d, detector, name, share) for d in self._run(plugin, detector, view)
-                    ]
+                if not all(name in view.profile for name in detector.needs):
+                    continue
+                name, share = (kernel.name, kernel.share) if kernel is not None else ("", 1.0)
+                if detector.level != "system":
+                    share *= device
+                found += [
+                    _signed(d, detector, name, share) for d in self._run(plugin, detector, view)
+                ]
         return tuple(sorted(found, key=lambda d: (-d.rank, d.detector, d.kernel, d.bottleneck)))
 
     def _run(self, plugin: str, detector: Detector, evidence: Evidence) -> list[Diagnosis]:
@@ -125,7 +124,7 @@ def _views(
         profile: Profile = evidence.profile.of(kernel)
         classification = evidence.classification
         if len(kernels) > 1:
-            measured = roofline.measured_class(profile)
+            measured = measured_class(profile)
             if measured != "unknown":
                 classification = replace(classification, measured=measured, dispatched=measured)
         yield replace(evidence, profile=profile, classification=classification), kernel
@@ -138,7 +137,7 @@ def _signed(diagnosis: Diagnosis, detector: Detector, kernel: str, share: float)
         level=diagnosis.level or detector.level,
         group=diagnosis.group or detector.group,
         kernel=diagnosis.kernel or kernel,
-        gain=diagnosis.gain * min(max(share, 0.0), 1.0),
+        gain=diagnosis.gain * fraction(share),
     )
 
 

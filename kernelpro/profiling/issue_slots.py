@@ -7,10 +7,11 @@ Their gains are therefore never added.
 from collections.abc import Mapping
 
 from kernelpro.profiling.readings import fraction, ratio, reading
-from kernelpro.profiling.roofline import cuda_shares
+from kernelpro.profiling.throughput import cuda_shares
 from kernelpro.records import Profile
 
 ISSUE = "smsp__issue_active.avg.per_cycle_active"
+ELIGIBLE = "smsp__warps_eligible.avg.per_cycle_active"
 LATENCY = "smsp__average_warp_latency_per_inst_issued.ratio"
 
 

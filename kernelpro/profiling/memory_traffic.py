@@ -8,9 +8,10 @@ the cause. A request is one instruction of a warp; caches and DRAM move sectors 
 from collections.abc import Mapping
 
 from kernelpro.profiling.issue_slots import LATENCY, stall, stalled
+from kernelpro.profiling.occupancy import GRID, MULTIPROCESSORS, WARP
 from kernelpro.profiling.readings import fraction, ratio, reading
-from kernelpro.profiling.roofline import CUDA_LEVELS
 from kernelpro.profiling.thresholds import cut
+from kernelpro.profiling.throughput import CUDA_LEVELS
 
 DRAM, L2, L1 = CUDA_LEVELS["DRAM"], CUDA_LEVELS["L2"], CUDA_LEVELS["L1"]
 LEVELS = (DRAM, L2, L1)
@@ -26,14 +27,12 @@ STORES = (_GLOBAL.format("sectors", "st"), _GLOBAL.format("requests", "st"))
 LOAD_BYTES, STORE_BYTES = _USED.format("ld"), _USED.format("st")
 LOCAL = tuple(f"l1tex__t_sectors_pipe_lsu_mem_local_op_{op}.sum" for op in ("ld", "st"))
 L1_HIT = "l1tex__t_sector_pipe_lsu_mem_global_op_ld_hit_rate.pct"
+L2_FROM_SM = "lts__t_sectors_srcunit_tex.avg.pct_of_peak_sustained_elapsed"
 L2_HIT = "lts__t_sector_op_read_hit_rate.pct"
-GRID = "launch__grid_size"
-MULTIPROCESSORS = "device__attribute_multiprocessor_count"
 
 # What known_cause reads: a detector that asks it should want these.
 CAUSES = (*LOADS, STORES[0], LOAD_BYTES, *LOCAL, GRID, MULTIPROCESSORS)
 
-WARP = 32
 SECTOR_BYTES = 32
 WIDEST_SECTORS = 16.0  # a contiguous load of 16 B a lane, the widest there is
 UNUSED_BELOW = 0.8  # own: with 80 % of each sector used, accesses count as coalesced

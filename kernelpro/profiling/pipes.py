@@ -15,28 +15,24 @@ LSU, XU, ADU, CBU, UNIFORM = (
 # use to put constants into registers: that is no matrix work.
 TENSOR_MMA = _ACTIVE.format("tensor_type_hmma_hgmma_qgmma_imma_igmma_bmma_bgmma")
 
+# What each is called, by its metric.
 PIPES = {
-    "ALU (integer, logic, compares)": ALU,
-    "FMA (float32, integer multiply)": FMA,
-    "FP64": FP64,
-    "tensor": TENSOR,
-    "LSU (loads, stores, shuffles)": LSU,
-    "XU (special functions, conversions)": XU,
-    "ADU (address divergence, barriers)": ADU,
-    "CBU (branches, convergence)": CBU,
-    "uniform datapath": UNIFORM,
+    ALU: "ALU (integer, logic, compares)",
+    FMA: "FMA (float32, integer multiply)",
+    FP64: "FP64",
+    TENSOR: "tensor",
+    LSU: "LSU (loads, stores, shuffles)",
+    XU: "XU (special functions, conversions)",
+    ADU: "ADU (address divergence, barriers)",
+    CBU: "CBU (branches, convergence)",
+    UNIFORM: "uniform datapath",
 }
 
 
 def busiest(profile: Mapping[str, float]) -> list[tuple[float, str]]:
     """Each pipe that was measured: percent of its peak, and its metric; the busiest first."""
-    seen = ((first_reading(profile, metric), metric) for metric in PIPES.values())
+    seen = ((first_reading(profile, metric), metric) for metric in PIPES)
     return sorted(((p, m) for p, m in seen if p is not None), reverse=True)
-
-
-def called(metric: str) -> str:
-    """What a pipe is called, by its metric."""
-    return next(name for name, known in PIPES.items() if known == metric)
 
 
 def matrix_percent(profile: Mapping[str, float]) -> float | None:

@@ -5,31 +5,25 @@ than they show: without a time or counters there is no measured class. How fast 
 is in speed_of_light.py.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelpro.profiling import pipes
-from kernelpro.profiling.datasheets import datasheet
 from kernelpro.profiling.readings import fraction, reading
 from kernelpro.profiling.speed_of_light import (
     SpeedOfLight,
     arithmetic_peak,
-    element_bytes,
     is_matmul,
     on_datasheet,
     speed_of_light,
 )
 from kernelpro.profiling.throughput import (
     BUSY,
-    CONFLICTS,
     CUDA_COMPUTE,
     CUDA_LEVELS,
     CUDA_MEMORY,
     CUDA_UNITS,
     NEAR_ROOF,
-    SHARED_WAVEFRONTS,
-    TIE,
     class_of,
-    conflict_share,
     cuda_shares,
     device_share,
     level,
@@ -39,29 +33,19 @@ from kernelpro.records import Classification, Evaluation, Machine, Problem, Prof
 
 __all__ = [
     "BUSY",
-    "CONFLICTS",
-    "CUDA_COMPUTE",
-    "CUDA_LEVELS",
-    "CUDA_MEMORY",
-    "CUDA_UNITS",
     "NEAR_ROOF",
     "NEEDS",
-    "SHARED_WAVEFRONTS",
-    "TIE",
     "SpeedOfLight",
     "arithmetic_peak",
     "classify",
     "classify_recorded",
-    "conflict_share",
-    "cuda_shares",
-    "device_share",
-    "element_bytes",
     "is_matmul",
     "measured_class",
     "speed_of_light",
 ]
 
-# What classify reads, by target; a collector should be asked for these beside the detectors' needs.
+# By target, what is collected beside the detectors' needs: what classify reads and, on a CPU, the
+# shares of its peaks, which bound gains and are shown with every profile.
 # On a GPU the parts, not the two compound throughputs: they take 2 replays of each kernel, not 9
 # (CUPTI's count for an H100). Where a profile has the compound, that decides.
 NEEDS: dict[str, tuple[str, ...]] = {
@@ -92,7 +76,7 @@ def classify(
     time.
     """
     light = speed_of_light(problem, machine)
-    sheet = on_datasheet(problem, machine)
+    sheet, sheet_us = on_datasheet(problem, machine)
     theory = _theory(light, machine)
     if machine.target == "cuda":
         seen = _seen_on_device(profile, matrix=light.path.endswith("_tensor"))
@@ -109,7 +93,7 @@ def classify(
         theory_confidence=sure,
         measured_confidence=seen.confidence,
         sol_us=light.sol_us,
-        sheet_us=sheet.sol_us if sheet else 0.0,
+        sheet_us=sheet_us,
         bound=light.bound,
         intensity=light.intensity,
         ridge=light.ridge,
@@ -121,7 +105,7 @@ def classify(
                 ""
                 if agree or seen.name == "unknown"
                 else f"The two disagree; the detectors for {theory} kernels ran.",
-                _tell_roofs(machine, light, sheet),
+                _tell_roofs(machine, light, sheet, sheet_us),
             )
             if part
         ),
@@ -200,17 +184,18 @@ def _seen_on_device(profile: Profile, *, matrix: bool) -> _Seen:
         profile: with the counters of each kernel, or of the whole.
         matrix: whether the problem's arithmetic belongs on matrix units.
     """
-    one = profile.of(profile.kernels[0]) if len(profile.kernels) == 1 else profile
-    seen = _of_kernels(profile) if len(profile.kernels) > 1 else _of_kernel(one, matrix)
+    if len(profile.kernels) > 1:
+        seen = _of_kernels(profile)
+    else:
+        seen = _of_kernel(profile.of(profile.kernels[0]) if profile.kernels else profile, matrix)
     busy = device_share(profile)
     if busy >= DEVICE_BUSY:
         return seen
     inner = f", then at its kernels ({seen.name})" if seen.name != "unknown" else ""
-    return _Seen(
+    return replace(
+        seen,
         name="system",
         confidence="medium",
-        shares=seen.shares,
-        level=seen.level,
         note=(
             f"The device works for {busy:.0%} of a call (cut {DEVICE_BUSY:.0%}): look at launches "
             f"and gaps first{inner}. {seen.note}"
@@ -311,14 +296,14 @@ def _tell_seen(seen: _Seen) -> str:
     return f"{told}. {seen.note}".strip()
 
 
-def _tell_roofs(machine: Machine, light: SpeedOfLight, sheet: SpeedOfLight | None) -> str:
+def _tell_roofs(machine: Machine, light: SpeedOfLight, sheet: str, sheet_us: float) -> str:
     if machine.target != "cuda" or light.ridge <= 0:
         return ""
-    if sheet is None or (source := datasheet(machine.device)) is None:
+    if not sheet:
         return f"No datasheet of {machine.device or 'this device'} is known: measured roofs only."
     return (
         f"No call is faster than {light.sol_us:.3g} us by measured peaks, nor than "
-        f"{sheet.sol_us:.3g} us by the {source.name}'s datasheet."
+        f"{sheet_us:.3g} us by the {sheet}'s datasheet."
     )
 
 

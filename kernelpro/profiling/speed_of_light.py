@@ -1,8 +1,10 @@
 """Speed of light: how fast a problem could be at best, by measured peaks and by datasheets."""
 
+import math
 from dataclasses import dataclass, replace
 
 from kernelpro.profiling.datasheets import datasheet
+from kernelpro.profiling.readings import fraction
 from kernelpro.records import Evidence, Machine, Problem
 
 # Operators that a GPU runs on its matrix units, by a part of their ATen name.
@@ -16,6 +18,8 @@ _ELEMENT_BYTES = {
     "float16": 2,
     "bfloat16": 2,
     "int16": 2,
+    "uint16": 2,
+    "uint64": 8,
     "int8": 1,
     "uint8": 1,
     "bool": 1,
@@ -56,7 +60,7 @@ def speed_of_light(problem: Problem, machine: Machine) -> SpeedOfLight:
     """
     path, peak = arithmetic_peak(problem, machine)
     bandwidth = machine.bandwidth_bytes_per_s
-    candidates = problem.min_bytes if machine.target == "cpu" else _output_bytes(problem)
+    candidates = problem.min_bytes if machine.target == "cpu" else output_bytes(problem)
     cached = min(machine.cache_bytes, candidates, problem.min_bytes)
     note = ""
     if cached and machine.target == "cpu":
@@ -82,12 +86,15 @@ def speed_of_light(problem: Problem, machine: Machine) -> SpeedOfLight:
     )
 
 
-def on_datasheet(problem: Problem, machine: Machine) -> SpeedOfLight | None:
-    """The bound by the datasheet's peaks instead of the measured ones; None without a datasheet."""
+def on_datasheet(problem: Problem, machine: Machine) -> tuple[str, float]:
+    """Name of the device's datasheet, and the bound in us by its peaks instead of the measured.
+
+    An empty name and 0 without a datasheet.
+    """
     sheet = datasheet(machine.device) if machine.target == "cuda" else None
     if sheet is None:
-        return None
-    return speed_of_light(
+        return "", 0.0
+    light = speed_of_light(
         problem,
         replace(
             machine,
@@ -95,6 +102,7 @@ def on_datasheet(problem: Problem, machine: Machine) -> SpeedOfLight | None:
             flops_per_s=sheet.flops_per_s,
         ),
     )
+    return sheet.name, light.sol_us
 
 
 def headroom(evidence: Evidence) -> float:
@@ -105,7 +113,7 @@ def headroom(evidence: Evidence) -> float:
     timing, light_us = evidence.evaluation.timing, evidence.classification.sol_us
     if timing is None or not timing.median_us > 0 or len(evidence.profile.launches) > 1:
         return 1.0
-    return min(max(1.0 - light_us / timing.median_us, 0.0), 1.0)
+    return fraction(1.0 - light_us / timing.median_us)
 
 
 def arithmetic_peak(problem: Problem, machine: Machine) -> tuple[str, float]:
@@ -144,18 +152,13 @@ def admits_matrix_units(problem: Problem) -> bool:
 
 
 def element_bytes(dtype: str) -> int:
-    """Bytes of one element of a dtype given by torch's name; 4 for one that is not listed."""
-    return _ELEMENT_BYTES.get(dtype, 4)
+    """Bytes of one element of a dtype given by torch's name; 4 for one that is not known."""
+    return 1 if dtype.startswith("float8") else _ELEMENT_BYTES.get(dtype, 4)
 
 
-def _output_bytes(problem: Problem) -> int:
-    total = 0
-    for spec in problem.outputs:
-        count = 1
-        for size in spec.shape:
-            count *= size
-        total += count * element_bytes(spec.dtype)
-    return total
+def output_bytes(problem: Problem) -> int:
+    """Bytes of all outputs of one call."""
+    return sum(math.prod(t.shape) * element_bytes(t.dtype) for t in problem.outputs)
 
 
 def _bare(operator: str) -> str:

@@ -143,7 +143,7 @@ TABLE: dict[str, Threshold] = {
     "smem_pipe_saturated.busy": Threshold(value=60.0, unit="%", source="own"),
     "smem_efficiency.used": Threshold(value=50.0, unit="%", source="own"),
     "shared_atomics.extra": Threshold(value=1.0, source="own; GPUscout's atomics analysis"),
-    # --- detect_launch.py: grid, blocks, occupancy, issue slots
+    # --- detect_occupancy.py, detect_grid.py
     "occupancy_theoretical.share": Threshold(
         value=0.8, source="NVIDIA's TheoreticalOccupancy rule"
     ),
@@ -164,7 +164,7 @@ TABLE: dict[str, Threshold] = {
     "measurement_trust.samples": Threshold(value=1000.0, source="NVIDIA's PCSamplingData rule"),
     "measurement_trust.interval": Threshold(value=0.1, source="NVIDIA's PCSamplingData rule"),
     "register_headroom.registers": Threshold(value=128.0, source="own"),
-    # --- roofline.py
+    # --- throughput.py: when L1 is named shared memory
     "shared_level.conflicts": Threshold(value=0.2, source="own"),
     # --- detect_stalls.py; all stalls share stall_share and issuing
     "stall_hotspots.share": Threshold(value=0.1, source="own; GPA's blame by instruction"),

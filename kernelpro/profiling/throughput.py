@@ -12,13 +12,8 @@ from kernelpro.profiling.thresholds import cut
 
 CUDA_COMPUTE = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 CUDA_MEMORY = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
-CUDA_UNITS = (
-    "sm__inst_issued.avg.pct_of_peak_sustained_elapsed",
-    pipes.ALU,
-    pipes.FMA,
-    pipes.FP64,
-    pipes.TENSOR,
-)
+ISSUED = "sm__inst_issued.avg.pct_of_peak_sustained_elapsed"
+CUDA_UNITS = (ISSUED, pipes.ALU, pipes.FMA, pipes.FP64, pipes.TENSOR)
 CUDA_LEVELS = {
     "DRAM": "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
     "L2": "lts__t_sectors.avg.pct_of_peak_sustained_elapsed",
@@ -27,8 +22,8 @@ CUDA_LEVELS = {
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"
 SHARED_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
 
-BUSY = 0.6  # NVIDIA's SpeedOfLight rule: below 60 % of both peaks, neither is the limit
-NEAR_ROOF = 0.8  # NVIDIA's SpeedOfLight rule: at 80 % of a peak there is little left
+BUSY = cut("busy") / 100  # below that share of both peaks, neither is the limit
+NEAR_ROOF = cut("near_roof") / 100  # at that share of a peak there is little left
 TIE = 0.1  # NVIDIA's SpeedOfLight rule: closer than 10 points is balanced
 
 

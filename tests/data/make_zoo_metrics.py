@@ -1,6 +1,6 @@
 """Write zoo_metrics.json.gz: what the built-in detectors read of twelve recorded kernels.
 
-The kernels are pairs of a known fault and its fix, recorded on an H100 with
+Nine have a known fault each, three of them beside their fix. They were recorded on an H100 with
 
     ncu --set full --import-source yes -o zoo_full ./zoo
 
@@ -31,7 +31,7 @@ from kernelpro import (
     Profile,
 )
 from kernelpro.manager import create_plugin_manager
-from kernelpro.profiling import roofline
+from kernelpro.profiling import roofline, throughput
 from kernelpro.profiling.dispatch import Dispatcher
 
 FILE = Path(__file__).with_name("zoo_metrics.json.gz")
@@ -51,7 +51,7 @@ def tools() -> list[tuple[str, Detector]]:
 def evidence(name: str, metrics: Mapping[str, Metric]) -> Evidence:
     """A recorded kernel as evidence: nothing is known of its problem, and it is all there is."""
     profile = Profile(metrics=metrics, kernels=(Kernel(name=name, share=1.0, metrics=metrics),))
-    seen = roofline.measured_class(profile)
+    seen = throughput.measured_class(profile)
     return Evidence(
         problem=Problem(name="recorded", origin="file", source="", target="cuda"),
         candidate=Candidate(source=""),
@@ -76,7 +76,7 @@ def main(report: str) -> None:
     from kernelpro.profiling.counters import ncu_report
 
     every = tools()
-    wanted = {roofline.CUDA_COMPUTE, roofline.CUDA_MEMORY, *roofline.NEEDS["cuda"]}
+    wanted = {throughput.CUDA_COMPUTE, throughput.CUDA_MEMORY, *roofline.NEEDS["cuda"]}
     for _, detector in every:
         if "cuda" in detector.targets:
             wanted.update(detector.needs, detector.wants)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from kernelpro.errors import JudgeError
@@ -107,6 +109,16 @@ def test_an_audit_is_kept_by_the_problems_content(kit, monkeypatch, tmp_path):
     assert not audit.audited(other, "cpu").cached
     next((tmp_path / "audits").glob("*.json")).write_text("{")
     assert {audit.audited(p, "cpu").refused for p in (problem, other)} == {True, False}
+
+
+def test_too_little_free_memory_is_not_remembered(kit, monkeypatch, tmp_path):
+    monkeypatch.setenv("KERNELPRO_CACHE", str(tmp_path))
+    problem = kit.problem(FORM.format(forward="return x * 2", inputs="torch.rand(9)", init="pass"))
+    problem = replace(problem, inputs=(TensorSpec(shape=(9,), dtype="float32"),))
+    with monkeypatch.context() as full:
+        full.setattr(audit, "need_bytes", lambda problem: 1 << 60)
+        assert audit.audited(problem, "cpu").reasons == ("memory",)
+    assert not audit.audited(problem, "cpu").refused
 
 
 def test_a_right_candidate_of_a_refused_problem_is_flagged_never_a_headline(kit):

@@ -63,6 +63,17 @@ def test_kernels_that_autograd_does_not_see_have_no_gradient(judge_backward, kit
     assert evaluation.verdict.reasons == ("no_gradient",)
 
 
+def test_a_reference_whose_backward_pass_raises_is_told_in_one_sentence(kit):
+    forward = "y = (x * self.weight).exp(); y.add_(1); return y + self.bias"
+    source = kit.affine.replace("return torch.relu(x * self.weight + self.bias)", forward)
+    with (
+        kit.judge(source, settings=replace(kit.quick, backward=True)) as judge,
+        pytest.raises(JudgeError, match="the reference's backward pass raised RuntimeError: one"),
+        judge.judging(kit.candidate("return (x * self.weight).exp() + 1 + self.bias")),
+    ):
+        pass
+
+
 def test_a_problem_without_a_gradient_cannot_be_judged_backward(kit):
     source = kit.affine.replace("torch.relu(x * self.weight + self.bias)", "x.argmax(1)")
     with (

@@ -6,6 +6,7 @@ import torch
 from kernelpro import Evaluation, KernelproError, Outcome
 from kernelpro.plugins import collect_cpu
 from kernelpro.profiling import peaks
+from kernelpro.profiling.cpu import resources
 from tests.profiling.samples import accepted, library, machine, needs_compiler, problem
 
 
@@ -77,7 +78,7 @@ def test_only_what_is_asked_for_runs_in_the_candidates_process():
 
 def test_the_hosts_counters_are_per_call():
     found = cpu({"cpu.page_faults"}, InProcess(softmax()))
-    assert set(found) == {*collect_cpu.RESOURCES, *collect_cpu.EVENTS}
+    assert set(found) == set(resources.NAMES)
     assert found["cpu.threads_used"].value > 0
     assert found["cpu.thread_share"].value == pytest.approx(found["cpu.threads_used"].value / 2)
 
@@ -125,7 +126,7 @@ def test_a_candidate_that_was_not_timed_has_no_rates():
 
 def test_an_event_is_a_count_or_says_why_not():
     found = cpu({"cpu.perf.cycles"}, InProcess(softmax()))
-    for name in collect_cpu.EVENTS:
+    for name in resources.EVENTS:
         metric = found[name]
         assert metric.note
         assert metric.value is not None or metric.how == "absent"
@@ -136,7 +137,7 @@ def test_an_event_is_a_count_or_says_why_not():
 def test_the_absent_instructions_name_what_counts_them_instead():
     seen = InProcess(softmax()).collect("kernelpro.profiling.cpu.host:collect_resources", {})
     seen |= {"events": {}, "refused": {"instructions": "no counter"}}
-    found = collect_cpu.events(seen)
+    found = resources.events(seen)
     assert found["cpu.perf.instructions"].value is None
     assert "callgrind" in found["cpu.perf.instructions"].note
 

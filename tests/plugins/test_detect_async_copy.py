@@ -3,7 +3,7 @@ import pytest
 from kernelpro.plugins import detect_async_copy as plugin
 from kernelpro.profiling.issue_slots import ISSUE, LATENCY, stall
 from kernelpro.profiling.pipes import LSU
-from tests.plugins.cases import Case, finds, fires
+from tests.plugins.faults import Fault, finds, see
 
 # 100 blocks of 8 warps, each of which loads 10 tiles of 512 bytes and stores them for sharing.
 TILES = {
@@ -19,12 +19,12 @@ TILES = {
     LATENCY: 100.0,
     ISSUE: 0.2,
 }
-MISSING = Case(metrics=TILES, fix={plugin.ASYNC: 8000.0}, edge={plugin.STORES: 4000.0})
+MISSING = Fault(metrics=TILES, fix={plugin.ASYNC: 8000.0}, edge={plugin.STORES: 4000.0})
 HOPPER = TILES | {plugin.CAPABILITY: 9.0, plugin.TMA: 0.0}
 
 
 def test_tiles_that_pass_registers_are_seen():
-    assert fires(plugin, "async_copy_missing", MISSING).gain == pytest.approx(0.5)
+    assert see(plugin, "async_copy_missing", MISSING).gain == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(
@@ -42,8 +42,8 @@ def test_where_asynchronous_copies_cannot_help_they_are_not_advised(harmless):
 
 
 def test_copies_by_threads_on_sm_90_are_worth_little_but_where_slots_are_short():
-    case = Case(metrics=HOPPER, fix={plugin.TMA: 10.0}, edge={plugin.STORES: 4000.0})
-    assert fires(plugin, "tma_missing_on_hopper", case).gain == 0.1
+    case = Fault(metrics=HOPPER, fix={plugin.TMA: 10.0}, edge={plugin.STORES: 4000.0})
+    assert see(plugin, "tma_missing_on_hopper", case).gain == 0.1
     (found,) = finds(plugin, "tma_missing_on_hopper", HOPPER | {LSU: 70.0}, case)
     assert found.gain == 0.2
     (found,) = finds(plugin, "tma_missing_on_hopper", HOPPER | {plugin.ASYNC: 100.0}, case)

@@ -2,7 +2,7 @@ import pytest
 
 from kernelpro.plugins import detect_atomics as plugin
 from kernelpro.profiling.causes import ATOMICS
-from tests.plugins.cases import Case, finds, fires
+from tests.plugins.faults import Fault, finds, see
 
 # As counted on an H100: a histogram of eight counters that all threads add to.
 HISTOGRAM = {
@@ -12,7 +12,7 @@ HISTOGRAM = {
     plugin.UNIT: 1.0,
     plugin.HOTTEST: 80.0,
 }
-CASE = Case(
+CASE = Fault(
     metrics=HISTOGRAM,
     fix={ATOMICS[1]: 4e3, plugin.HOTTEST: 1.0},
     edge={ATOMICS[1]: 0.71e6, plugin.HOTTEST: 60.0},
@@ -20,7 +20,7 @@ CASE = Case(
 
 
 def test_atomics_on_few_addresses_saturate_one_slice_of_l2():
-    found = fires(plugin, "global_atomics", CASE)
+    found = see(plugin, "global_atomics", CASE)
     assert found.gain == pytest.approx(0.8)
     assert "59% of L2's sectors" in found.bottleneck
     assert "few addresses" in found.bottleneck

@@ -1,26 +1,36 @@
 import pytest
 
 from kernelpro.plugins import detect_caches as plugin
+from kernelpro.profiling.causes import L2_SECTORS
 from kernelpro.profiling.issue_slots import LATENCY
-from kernelpro.profiling.memory_traffic import DRAM, L1, L1_HIT, L2, L2_HIT, LOADS, LOCAL
-from kernelpro.profiling.roofline import CONFLICTS, SHARED_WAVEFRONTS
+from kernelpro.profiling.memory_traffic import (
+    DRAM,
+    L1,
+    L1_HIT,
+    L2,
+    L2_FROM_SM,
+    L2_HIT,
+    LOADS,
+    LOCAL,
+)
+from kernelpro.profiling.throughput import CONFLICTS, SHARED_WAVEFRONTS
 from kernelpro.testing import check_plugin
 from tests.plugins.faults import Fault, run, see
 
 PORTS = {plugin.L2_READ_PORT: 30, plugin.L2_WRITE_PORT: 10}
 L1_PARTS = {plugin.L1_REQUESTS: 30, plugin.L1_WRITEBACK: 20}
-SPILLING = {LOCAL[0]: 4e6, LOCAL[1]: 4e6, plugin.L1_HIT_ALL: 50, plugin.L2_SECTORS: 1e7, L2: 50}
+SPILLING = {LOCAL[0]: 4e6, LOCAL[1]: 4e6, plugin.L1_HIT_ALL: 50, L2_SECTORS: 1e7, L2: 50}
 
 FAULTS = {
     "l1_reuse_missed": Fault(
-        metrics={L1_HIT: 10, L2_HIT: 95, plugin.L2_FROM_SM: 70},
-        fix={L1_HIT: 90, plugin.L2_FROM_SM: 10},
-        edge={plugin.L2_FROM_SM: 50},
+        metrics={L1_HIT: 10, L2_HIT: 95, L2_FROM_SM: 70},
+        fix={L1_HIT: 90, L2_FROM_SM: 10},
+        edge={L2_FROM_SM: 50},
         gain=0.63,
     ),
     "l2_bound": Fault(metrics={L2: 70, DRAM: 35, **PORTS}, fix={L2: 20}, edge={DRAM: 60}, gain=0.5),
     "l2_partition_crossing": Fault(
-        metrics={plugin.CROSSING: 4e6, plugin.L2_SECTORS: 1e7, L2: 70},
+        metrics={plugin.CROSSING: 4e6, L2_SECTORS: 1e7, L2: 70},
         fix={plugin.CROSSING: 1e6},
         edge={plugin.CROSSING: 3e6},
         gain=0,

@@ -2,7 +2,7 @@ import pytest
 
 from kernelpro.plugins import detect_front_end as plugin
 from kernelpro.profiling.issue_slots import LATENCY, stall
-from tests.plugins.cases import Case, finds, fires
+from tests.plugins.faults import Fault, finds, see
 
 
 @pytest.mark.parametrize(
@@ -13,12 +13,12 @@ from tests.plugins.cases import Case, finds, fires
     ],
 )
 def test_misses_count_when_warps_wait_for_them(name, rate, reason, hit, least):
-    case = Case(
+    case = Fault(
         metrics={rate: 60.0, stall(reason): 20.0, LATENCY: 100.0},
         fix={rate: 99.9},
         edge={rate: hit},
     )
-    found = fires(plugin, name, case)
+    found = see(plugin, name, case)
     assert found.gain == pytest.approx(0.2)
     assert "40% of" in found.bottleneck
     assert finds(plugin, name, case.metrics | {stall(reason): least}, case) == ()

@@ -1,6 +1,7 @@
 import pytest
 
 from kernelpro.plugins import detect_grid as plugin
+from kernelpro.profiling.counters.packs import DURATION
 from kernelpro.profiling.issue_slots import LATENCY, stall
 from kernelpro.profiling.occupancy import BLOCK, GRID, MULTIPROCESSORS, REGISTERS
 from kernelpro.testing import check_plugin
@@ -33,15 +34,15 @@ FAULTS = {
         gain=0.25,
     ),
     "cta_churn": Fault(
-        metrics={GRID: 105600, plugin.DURATION: 100_000, **FITS},
+        metrics={GRID: 105600, DURATION: 100_000, **FITS},
         fix={GRID: 1056},
-        edge={plugin.DURATION: 200_000},
+        edge={DURATION: 200_000},
         gain=0.1,
     ),
     "measurement_trust": Fault(
-        metrics={plugin.DURATION: 3000},
-        fix={plugin.DURATION: 50_000},
-        edge={plugin.DURATION: 10_000},
+        metrics={DURATION: 3000},
+        fix={DURATION: 50_000},
+        edge={DURATION: 10_000},
         gain=0,
     ),
 }
@@ -89,7 +90,7 @@ def test_a_hot_slice_of_l2_is_named_and_idle_multiprocessors_are_left_to_the_sma
 
 
 def test_few_samples_and_coarse_ones_are_named():
-    seen = {plugin.DURATION: 1e6, plugin.SAMPLES: 100, plugin.INTERVAL: 2048, plugin.CYCLES: 10_000}
+    seen = {DURATION: 1e6, plugin.SAMPLES: 100, plugin.INTERVAL: 2048, plugin.CYCLES: 10_000}
     (found,) = run(plugin, "measurement_trust", seen)
     assert "100 samples" in found.bottleneck
     assert "20% of the time" in found.bottleneck

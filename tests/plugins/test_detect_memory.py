@@ -2,13 +2,14 @@ import pytest
 
 from kernelpro import Machine, Problem
 from kernelpro.plugins import detect_memory as plugin
-from kernelpro.profiling.memory_traffic import DRAM, L1, L2, L2_HIT, LOCAL
+from kernelpro.profiling.counters.packs import DURATION
+from kernelpro.profiling.memory_traffic import DRAM, L1, L2, L2_FROM_SM, L2_HIT, LOCAL
 from kernelpro.testing import check_plugin
 from tests.plugins.faults import Fault, run, see
 
 LEAST, OUTPUT = 3 * 4 * 4096**2, 4 * 4096**2  # of the problem that the evidence is about
 FAR = {
-    plugin.L2_FROM_SM: 2,
+    L2_FROM_SM: 2,
     plugin.L2_MISSES: 1e6,
     plugin.HOST_MISSES: 8e5,
     plugin.PEER_MISSES: 0,
@@ -91,7 +92,7 @@ def test_dram_amplification_names_the_bytes_and_their_bound():
 
 def test_a_fast_link_leaves_less_to_gain_than_a_slow_one():
     half = Machine(target="cuda", device="d", bandwidth_bytes_per_s=2 * 8e5 * 32 / 1e-3)
-    seen = FAR | {plugin.DURATION: 1e6}
+    seen = FAR | {DURATION: 1e6}
     (found,) = run(plugin, "sysmem_or_peer_traffic", seen, machine=half)
     assert found.gain == pytest.approx(0.8 * 0.5)
 

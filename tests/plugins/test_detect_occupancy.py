@@ -1,9 +1,18 @@
 import pytest
 
 from kernelpro.plugins import detect_occupancy as plugin
-from kernelpro.profiling.issue_slots import ISSUE, LATENCY, stall
-from kernelpro.profiling.memory_traffic import DRAM, GRID, MULTIPROCESSORS
-from kernelpro.profiling.occupancy import BLOCK, DEVICE, LIMITS, REGISTERS, SHARED
+from kernelpro.profiling import pipes
+from kernelpro.profiling.issue_slots import ELIGIBLE, ISSUE, LATENCY, stall
+from kernelpro.profiling.memory_traffic import DRAM
+from kernelpro.profiling.occupancy import (
+    BLOCK,
+    DEVICE,
+    GRID,
+    LIMITS,
+    MULTIPROCESSORS,
+    REGISTERS,
+    SHARED,
+)
 from kernelpro.testing import check_plugin
 from tests.plugins.faults import Fault, run, see
 
@@ -19,7 +28,7 @@ FAULTS = {
         gain=0.5,
     ),
     "issue_slots_idle": Fault(
-        metrics={ISSUE: 0.2, plugin.ELIGIBLE: 0.3, plugin.ACTIVE: 90},
+        metrics={ISSUE: 0.2, ELIGIBLE: 0.3, plugin.ACTIVE: 90},
         fix={ISSUE: 0.9},
         edge={ISSUE: 0.6},
         gain=0.8,
@@ -83,7 +92,7 @@ def test_the_gain_is_no_more_than_what_the_busiest_level_leaves():
 
 
 def test_a_busy_matrix_kernel_is_left_alone():
-    assert run(plugin, "occupancy_theoretical", FEW | {plugin.TENSOR: 80}) == ()
+    assert run(plugin, "occupancy_theoretical", FEW | {pipes.TENSOR: 80}) == ()
 
 
 def test_a_gap_beside_a_small_grid_is_told_with_less_confidence():

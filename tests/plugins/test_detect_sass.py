@@ -15,9 +15,12 @@ from kernelpro.plugins import (
     detect_sass_registers,
     detect_sass_shared,
 )
+from kernelpro.profiling.causes import ACTIVE_THREADS, L2_SECTORS
 from kernelpro.profiling.dispatch import Dispatcher
 from kernelpro.profiling.issue_slots import ISSUE, LATENCY, stall
+from kernelpro.profiling.memory_traffic import LOCAL
 from kernelpro.profiling.occupancy import BLOCK
+from kernelpro.profiling.pipes import FP64
 from kernelpro.profiling.thresholds import TABLE
 from tests.profiling.samples import evidence, problem, profile, tensors
 from tests.profiling.sass.listings import CHIPS, functions, kernel
@@ -179,12 +182,10 @@ def test_bank_conflicts_that_were_counted_decide():
 
 
 def test_spills_that_cause_no_traffic_are_not_reported():
-    counters = dict.fromkeys(detect_sass_registers.LOCAL_COUNTERS, 0.0) | {
-        detect_sass_registers.L2_SECTORS: 1e6
-    }
+    counters = dict.fromkeys(LOCAL, 0.0) | {L2_SECTORS: 1e6}
     metrics = kernel("sm_80", "bad_spill_instructions").metrics
     assert seen("spill_instructions", metrics | profile(counters).metrics) == ()
-    counters[detect_sass_registers.LOCAL_LOADS] = 4e5
+    counters[LOCAL[0]] = 4e5
     (found,) = seen("spill_instructions", metrics | profile(counters).metrics)
     assert found.gain == pytest.approx(0.4)
 
@@ -235,3 +236,17 @@ def test_other_faults_of_a_build_are_named(changes, words):
 def test_thresholds_are_named_after_their_detectors():
     rows = [n for n in TABLE if n.partition(".")[0] in DETECTORS]
     assert len(rows) >= 30
+
+
+@pytest.mark.parametrize(
+    ("name", "counters"),
+    [
+        ("fp64_instructions", (FP64,)),
+        ("divergent_structure", (ACTIVE_THREADS,)),
+        ("spill_instructions", LOCAL),
+    ],
+)
+def test_a_counter_that_never_counted_is_as_good_as_none(name, counters):
+    metrics = kernel("sm_90a", f"bad_{name}").metrics | profile({L2_SECTORS: 1e6}).metrics
+    never = profile(dict.fromkeys(counters, float("nan"))).metrics
+    assert seen(name, metrics | never) == seen(name, metrics) != ()

@@ -2,12 +2,12 @@ import pytest
 
 from kernelpro.plugins import detect_stalls as plugin
 from kernelpro.profiling.causes import ATOMICS
-from kernelpro.profiling.issue_slots import ISSUE, LATENCY, stall
+from kernelpro.profiling.issue_slots import ELIGIBLE, ISSUE, LATENCY, stall
 from kernelpro.profiling.pipes import XU
-from kernelpro.profiling.roofline import CONFLICTS, CUDA_LEVELS, CUDA_UNITS, SHARED_WAVEFRONTS
 from kernelpro.profiling.thresholds import cut
+from kernelpro.profiling.throughput import CONFLICTS, CUDA_LEVELS, ISSUED, SHARED_WAVEFRONTS
 from kernelpro.testing import evidence
-from tests.plugins.cases import Case, fires
+from tests.plugins.faults import Fault, see
 
 RULES = {rule.name: rule for rule in plugin.RULES}
 
@@ -24,8 +24,8 @@ def diagnosed(name, metrics, notes=None):
 @pytest.mark.parametrize("name", RULES)
 def test_a_stall_counts_from_30_percent_of_latency_while_issue_slots_are_free(name):
     reason = RULES[name].reason
-    case = Case(metrics=waits(reason), fix={stall(reason): 5.0}, edge={stall(reason): 30.0})
-    found = fires(plugin, name, case)
+    case = Fault(metrics=waits(reason), fix={stall(reason): 5.0}, edge={stall(reason): 30.0})
+    found = see(plugin, name, case)
     assert (found.gain, found.confidence) == (pytest.approx(0.6), plugin.CONFIDENCE)
     assert "60% of a warp's time" in found.bottleneck
     assert diagnosed(name, waits(reason, issue=0.8)) is None
@@ -49,7 +49,7 @@ def test_each_waits_in_its_own_words():
     ],
 )
 def test_its_gain_is_bounded_by_idle_slots_and_by_the_busiest_resource(issue, busy, gain):
-    shares = {CUDA_UNITS[0]: 10.0, CUDA_LEVELS["L2"]: busy}
+    shares = {ISSUED: 10.0, CUDA_LEVELS["L2"]: busy}
     found = diagnosed("stall_global_latency", waits("long_scoreboard", issue=issue) | shares)
     assert found.gain == pytest.approx(gain)
 
@@ -93,13 +93,13 @@ def test_samples_say_where_a_stall_is():
 
 
 def test_a_hot_instruction_is_told_with_its_place():
-    case = Case(
+    case = Fault(
         metrics={plugin.HOTTEST: 0.4, ISSUE: 0.7},
         fix={plugin.HOTTEST: 0.02},
         edge={plugin.HOTTEST: cut("stall_hotspots.share")},
         notes={plugin.HOTTEST: "a.cu:9 LDS R9, [R6]; short_scoreboard is 98% of its samples"},
     )
-    found = fires(plugin, "stall_hotspots", case)
+    found = see(plugin, "stall_hotspots", case)
     assert found.where.startswith("a.cu:9 LDS")
     assert found.gain == pytest.approx(0.3)  # no more than there are free issue slots
 
@@ -110,9 +110,9 @@ def test_a_hot_instruction_without_a_main_reason_is_not_told():
 
 
 def test_more_warps_than_slots_promise_nothing_by_themselves():
-    case = Case(
-        metrics={stall("not_selected"): 56.0, LATENCY: 100.0, plugin.ELIGIBLE: 9.0},
+    case = Fault(
+        metrics={stall("not_selected"): 56.0, LATENCY: 100.0, ELIGIBLE: 9.0},
         fix={stall("not_selected"): 10.0},
-        edge={plugin.ELIGIBLE: 2.0},
+        edge={ELIGIBLE: 2.0},
     )
-    assert fires(plugin, "too_many_warps", case).gain == 0
+    assert see(plugin, "too_many_warps", case).gain == 0

@@ -7,9 +7,9 @@ from kernelpro.plugins import detect_tensor_cores as plugin
 from kernelpro.profiling import pipes
 from kernelpro.profiling.instruction_mix import THREADS
 from kernelpro.profiling.issue_slots import LATENCY, stall
-from kernelpro.profiling.roofline import CUDA_LEVELS, CUDA_UNITS
+from kernelpro.profiling.throughput import CUDA_LEVELS, ISSUED
 from kernelpro.testing import evidence
-from tests.plugins.cases import Case, finds, fires
+from tests.plugins.faults import Fault, finds, see
 
 FFMA = "sm__sass_thread_inst_executed_op_ffma_pred_on.sum"
 CARD = Machine(
@@ -44,7 +44,7 @@ SCALAR = {
     FFMA: 1000.0**3,
     THREADS: 2 * 1000.0**3,
 }
-UNUSED = Case(
+UNUSED = Fault(
     metrics=SCALAR,
     fix={plugin.TENSOR: 1000.0},
     edge={FFMA: 0.3 * 2 * 1000**3, pipes.FMA: 30.0},
@@ -54,7 +54,7 @@ UNUSED = Case(
 
 
 def test_a_matrix_product_without_matrix_instructions_is_seen():
-    assert fires(plugin, "tensor_core_unused", UNUSED).gain == pytest.approx(0.6 * 0.9)
+    assert see(plugin, "tensor_core_unused", UNUSED).gain == pytest.approx(0.6 * 0.9)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_matrix_units_that_wait_for_operands_are_seen():
         {pipes.TENSOR_MMA: 80.0},  # Hopper's own counter decides
         {pipes.TENSOR: 1.0},  # an idiom, not a product
         {plugin.IDIOM: 1000.0},
-        {CUDA_LEVELS["DRAM"]: 70.0, CUDA_UNITS[0]: 20.0},  # memory is the limit
+        {CUDA_LEVELS["DRAM"]: 70.0, ISSUED: 20.0},  # memory is the limit
     ],
 )
 def test_matrix_units_that_are_fed_or_not_needed_are_not(well):
@@ -120,7 +120,7 @@ def test_below_the_ridge_matrix_units_may_idle():
 
 
 def test_mma_sync_on_sm_90_is_seen_for_its_part():
-    case = Case(
+    case = Fault(
         metrics={
             plugin.HMMA: 110.0,
             plugin.IDIOM: 10.0,
@@ -131,7 +131,7 @@ def test_mma_sync_on_sm_90_is_seen_for_its_part():
         fix={plugin.GMMA: 100.0},
         edge={plugin.GMMA: 50.0},
     )
-    assert fires(plugin, "legacy_mma_on_hopper", case).gain == pytest.approx(0.35 * 0.8)
+    assert see(plugin, "legacy_mma_on_hopper", case).gain == pytest.approx(0.35 * 0.8)
     older = case.metrics | {plugin.CAPABILITY: 8.0}
     assert finds(plugin, "legacy_mma_on_hopper", older, case) == ()
 
@@ -139,12 +139,12 @@ def test_mma_sync_on_sm_90_is_seen_for_its_part():
 def test_operands_wider_than_the_problems_type_are_seen():
     done = {metric: 0.0 for metric, _ in plugin.PATHS.values()}
     tf32 = plugin.PATHS["tf32"][0]
-    case = Case(
+    case = Fault(
         metrics=done | {tf32: 100.0, pipes.TENSOR: 60.0},
         fix={tf32: 0.0, plugin.PATHS["bfloat16"][0]: 100.0},
         edge={plugin.PATHS["bfloat16"][0]: 100.0},
         task=product(),
     )
-    assert fires(plugin, "tensor_flops_by_dtype", case).gain == pytest.approx(0.6 * 0.5)
+    assert see(plugin, "tensor_flops_by_dtype", case).gain == pytest.approx(0.6 * 0.5)
     single = replace(case, task=product(dtype="float32"))
     assert finds(plugin, "tensor_flops_by_dtype", case.metrics, single) == ()

@@ -2,7 +2,8 @@
 
 import pytest
 
-from kernelpro.profiling.dispatch import Dispatcher, shortlist
+from kernelpro.profiling.dispatch import Dispatcher
+from kernelpro.ranking import shortlist
 from tests.data.make_zoo_metrics import evidence, load, tools
 
 KERNELS = load()

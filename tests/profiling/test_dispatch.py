@@ -123,6 +123,13 @@ def test_each_kernel_is_examined_with_its_own_metrics_and_weighed_by_its_share()
     }
 
 
+def test_a_share_that_is_no_number_weighs_nothing():
+    odd = (Kernel(name="odd", share=float("nan")),)
+    made = Dispatcher([tool("kernels", lambda e: finding("kernels"))])
+    (found,) = made.diagnose(evidence({"a": 1}, kernels=odd))
+    assert found.gain == 0
+
+
 def whole(e):
     return Diagnosis(bottleneck="x", why="y.", gain=e.profile["a"] / 10)
 

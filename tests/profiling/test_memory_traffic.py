@@ -4,14 +4,13 @@ from kernelpro.profiling import memory_traffic as traffic
 from kernelpro.profiling.memory_traffic import (
     ACTIVE,
     ELAPSED,
-    GRID,
     L1,
     LOAD_BYTES,
     LOADS,
     LOCAL,
-    MULTIPROCESSORS,
     STORES,
 )
+from kernelpro.profiling.occupancy import GRID, MULTIPROCESSORS
 
 
 def loads(sectors, used=None):
@@ -82,5 +81,23 @@ def test_accesses_are_narrow_only_where_they_are_coalesced_and_no_broadcast():
     assert not traffic.narrow(loads(16, 32))
 
 
+class Watched(dict[str, float]):
+    """Notes which metrics are asked for."""
+
+    def __init__(self, values):
+        super().__init__(values)
+        self.asked = set()
+
+    def get(self, name, default=None):
+        self.asked.add(name)
+        return super().get(name, default)
+
+    def __contains__(self, name):
+        self.asked.add(name)
+        return super().__contains__(name)
+
+
 def test_what_known_cause_reads_can_be_asked_for():
-    assert {*LOADS, STORES[0], LOAD_BYTES, *LOCAL, GRID, MULTIPROCESSORS} == set(traffic.CAUSES)
+    seen = Watched(loads(16, 32) | {GRID: 264, MULTIPROCESSORS: 132})
+    assert traffic.known_cause(seen) == ""
+    assert seen.asked == set(traffic.CAUSES)

@@ -1,9 +1,11 @@
 import math
 
 import pytest
+import torch
 
 from kernelpro import Evaluation, Kernel, Metric, Outcome, Profile
-from kernelpro.profiling import pipes, roofline
+from kernelpro.profiling import pipes, roofline, throughput
+from kernelpro.profiling.speed_of_light import element_bytes
 from tests.profiling.samples import accepted, machine, problem, profile
 
 MATMUL = {"aten::addmm": 1}
@@ -48,10 +50,10 @@ def test_cuda_counters_are_cut_as_the_speed_of_light_rule_cuts_them(compute, mem
         accepted(),
         profile(
             {
-                roofline.CUDA_COMPUTE: compute,
-                roofline.CUDA_MEMORY: memory,
-                roofline.CUDA_LEVELS["L2"]: 50,
-                roofline.CUDA_LEVELS["DRAM"]: 20,
+                throughput.CUDA_COMPUTE: compute,
+                throughput.CUDA_MEMORY: memory,
+                throughput.CUDA_LEVELS["L2"]: 50,
+                throughput.CUDA_LEVELS["DRAM"]: 20,
             }
         ),
     )
@@ -64,7 +66,7 @@ def test_without_the_compound_counters_their_busiest_parts_decide():
         problem(),
         machine("cuda"),
         accepted(),
-        profile({roofline.CUDA_UNITS[1]: 30, **dict.fromkeys(roofline.CUDA_LEVELS.values(), 82)}),
+        profile({pipes.ALU: 30, **dict.fromkeys(throughput.CUDA_LEVELS.values(), 82)}),
     )
     assert found.measured == "memory"
     assert "arithmetic at 30% and memory at 82%" in found.text
@@ -161,7 +163,7 @@ def test_a_machine_without_peaks_gives_no_bound_and_no_class():
 
 
 def shares(compute, memory, **more):
-    return {roofline.CUDA_COMPUTE: compute, roofline.CUDA_MEMORY: memory} | more
+    return {throughput.CUDA_COMPUTE: compute, throughput.CUDA_MEMORY: memory} | more
 
 
 def cuda(metrics, kernels=(), of=None, **changes):
@@ -224,10 +226,10 @@ def test_other_problems_are_not_measured_by_the_matrix_units():
 @pytest.mark.parametrize(("conflicts", "level"), [(90, "shared memory"), (10, "L1")])
 def test_shared_memory_is_named_where_bank_conflicts_fill_l1(conflicts, level):
     l1 = {
-        roofline.CUDA_LEVELS["L1"]: 80,
-        roofline.CUDA_LEVELS["DRAM"]: 20,
-        roofline.CONFLICTS: conflicts,
-        roofline.SHARED_WAVEFRONTS: 100,
+        throughput.CUDA_LEVELS["L1"]: 80,
+        throughput.CUDA_LEVELS["DRAM"]: 20,
+        throughput.CONFLICTS: conflicts,
+        throughput.SHARED_WAVEFRONTS: 100,
     }
     assert cuda(shares(20, 80) | l1).level == level
 
@@ -254,8 +256,8 @@ def test_theory_is_surer_the_further_from_the_ridge(flops, min_bytes, sure):
     [
         (shares(20, 85), "high"),
         (shares(20, 62), "medium"),  # three points from being latency
-        ({roofline.CUDA_UNITS[1]: 20, roofline.CUDA_LEVELS["L2"]: 85}, "medium"),
-        ({roofline.CUDA_UNITS[1]: 20, roofline.CUDA_LEVELS["L2"]: 30}, "low"),  # to be confirmed
+        ({pipes.ALU: 20, throughput.CUDA_LEVELS["L2"]: 85}, "medium"),
+        ({pipes.ALU: 20, throughput.CUDA_LEVELS["L2"]: 30}, "low"),  # to be confirmed
         ({}, ""),
     ],
 )
@@ -267,9 +269,9 @@ def test_parts_of_a_throughput_are_trusted_less_than_the_whole(metrics, sure):
 def test_a_counter_that_is_no_number_counts_as_not_there(bad):
     found = cuda(dict.fromkeys((*roofline.NEEDS["cuda"], "system.gap_share"), bad))
     assert found.measured == "unknown"
-    mixed = shares(bad, 85) | {roofline.CUDA_UNITS[0]: 20.0, roofline.CUDA_LEVELS["DRAM"]: bad}
+    mixed = shares(bad, 85) | {throughput.ISSUED: 20.0, throughput.CUDA_LEVELS["DRAM"]: bad}
     assert cuda(mixed).measured == "memory"
-    absent = Profile(metrics={roofline.CUDA_COMPUTE: Metric(value=None)})
+    absent = Profile(metrics={throughput.CUDA_COMPUTE: Metric(value=None)})
     assert roofline.classify_recorded(absent).measured == "unknown"
 
 
@@ -291,3 +293,29 @@ def test_a_recorded_kernel_has_a_measured_class_only():
     assert "is not known" in found.text
     bare = roofline.classify_recorded(Profile())
     assert (bare.measured, bare.dispatched) == ("unknown", "mixed")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "float64",
+        "float32",
+        "float16",
+        "bfloat16",
+        "float8_e4m3fn",
+        "float8_e5m2",
+        "int64",
+        "int32",
+        "int16",
+        "int8",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "bool",
+        "complex64",
+        "complex128",
+    ],
+)
+def test_an_elements_size_is_torchs_own(name):
+    assert element_bytes(name) == getattr(torch, name).itemsize

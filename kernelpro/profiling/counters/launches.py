@@ -4,6 +4,7 @@ CUPTI's ranges are numbered, not named: the n-th range is the n-th kernel of the
 from one Kineto trace of the same call.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -83,7 +84,7 @@ def join(
     kernels = [
         Joined(
             name=name,
-            share=times[name] / whole if whole > 0 else len(places) / len(launches),
+            share=times[name] / whole if 0 < whole < math.inf else len(places) / len(launches),
             launches=len(places),
             values=aggregate([ranges[place] for place in places]),
         )

@@ -69,7 +69,7 @@ def parse(text: str) -> tuple[Row, ...]:
         KernelproError: it is no raw page.
     """
     lines = text.splitlines()
-    start = next((n for n, line in enumerate(lines) if f'"{NAME}"' in line), None)
+    start = next((n for n, line in enumerate(lines) if NAME in next(csv.reader([line]), [])), None)
     if start is None:
         raise KernelproError(
             f"ncu printed no raw page: no line names the column {NAME!r}; expected the output of "

@@ -17,7 +17,6 @@ from kernelpro.profiling.names import short
 from kernelpro.records import Metric
 
 PACKAGE = "ncu-report"
-DEVICE = "device__attribute_display_name"
 MESSAGE_CHARACTERS = 2000
 SCRATCH = "derived_tempMetric"  # intermediate results of ncu's own rules
 
@@ -54,8 +53,6 @@ class RecordedKernel:
         name: short name, as everywhere else.
         full_name: demangled, with its parameters.
         symbol: mangled.
-        kind: `kernel`, `range`, `graph` or `cmdlist`.
-        index: position in the report.
         metrics: every number, with ncu's unit; what was asked for but has no value is absent.
         rules: ncu's own findings.
         sass: the machine code as text, or empty where the report was recorded without counters by
@@ -65,8 +62,6 @@ class RecordedKernel:
     name: str
     full_name: str
     symbol: str = ""
-    kind: str = "kernel"
-    index: int = 0
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     rules: tuple[StoredRule, ...] = ()
     sass: str = ""
@@ -131,8 +126,8 @@ def _through_package(package: Any, path: Path, contents: report_file.Contents) -
     note = ""
     if len(actions) < contents.results:
         note = f"{PACKAGE} {reader} reads {len(actions)} of {contents.results} results"
-    kernels = tuple(_kernel(package, action, index) for index, action in enumerate(actions))
-    device = actions[0].metric_by_name(DEVICE)
+    kernels = tuple(_kernel(package, action) for action in actions)
+    device = actions[0].metric_by_name(ncu_csv.DEVICE)
     return Report(
         path=path,
         writer=contents.writer,
@@ -143,21 +138,13 @@ def _through_package(package: Any, path: Path, contents: report_file.Contents) -
     )
 
 
-def _kernel(package: Any, action: Any, index: int) -> RecordedKernel:
+def _kernel(package: Any, action: Any) -> RecordedKernel:
     full = str(action.name(action.NameBase_DEMANGLED) or action.name())
     symbol = str(action.name(action.NameBase_MANGLED) or "")
-    kinds = {
-        action.WorkloadType_KERNEL: "kernel",
-        action.WorkloadType_RANGE: "range",
-        action.WorkloadType_GRAPH: "graph",
-        action.WorkloadType_CMDLIST: "cmdlist",
-    }
     return RecordedKernel(
         name=short(full),
         full_name=full,
         symbol=symbol,
-        kind=kinds.get(action.workload_type(), "range"),
-        index=index,
         metrics={**_scalars(package, action), **source_counters.reduce(action)},
         rules=tuple(_rules(package, action)),
         sass=source_counters.listing(action, symbol or full),
@@ -222,10 +209,8 @@ def _through_ncu(
             f"it was written by ncu {contents.writer or 'of an unknown version'}"
         )
     kernels = tuple(
-        RecordedKernel(
-            name=short(row.name), full_name=row.name, index=index, metrics=dict(row.metrics)
-        )
-        for index, row in enumerate(rows)
+        RecordedKernel(name=short(row.name), full_name=row.name, metrics=row.metrics)
+        for row in rows
     )
     return Report(
         path=path,

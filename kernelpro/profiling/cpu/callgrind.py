@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kernelpro.errors import KernelproError
 from kernelpro.profiling.cpu import calls as recording
-from kernelpro.profiling.cpu.disassembly import Instruction
 
 TIER = "cpu.callgrind"
 """Asked for among the metrics' names, it has callgrind run: seconds, not for each step."""
@@ -114,10 +114,10 @@ def counts(answer: Mapping[str, Any]) -> Counts:
     """What `collect` returned as counts.
 
     Raises:
-        ValueError: it gave a reason instead.
+        KernelproError: it gave a reason instead.
     """
     if answer["reason"]:
-        raise ValueError(str(answer["reason"])[:300])
+        raise KernelproError(str(answer["reason"])[:300])
     return Counts(
         events={str(name): int(value) for name, value in answer["events"].items()},
         executed={int(where, 16): int(times) for where, times in answer["executed"].items()},
@@ -295,15 +295,3 @@ def read(text: str, library: Path) -> Counts | str:
     if not totals or not totals.get("Ir"):
         return "callgrind counted nothing inside the recorded functions"
     return Counts(events=totals, executed=executed, cache=cache)
-
-
-def weighed(
-    bodies: Mapping[str, Sequence[Instruction]], executed: Mapping[int, int]
-) -> list[tuple[Instruction, int]]:
-    """The library's instructions that ran, each with how often."""
-    return [
-        (i, executed[i.address])
-        for body in bodies.values()
-        for i in body
-        if executed.get(i.address, 0)
-    ]

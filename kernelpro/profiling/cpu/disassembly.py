@@ -24,6 +24,8 @@ _ARITHMETIC = re.compile(
     r"^v?(add|sub|mul|div|sqrt|rcp|rcp14|rsqrt|rsqrt14|max|min|addsub|hadd|dp|round|rndscale|"
     r"fn?m(?:add|sub|addsub|subadd)(?:132|213|231))([ps][sdh])$"
 )
+# With memory as the first operand these read it; all others write it.
+_READ_FIRST = frozenset(("cmp", "test", "bt", "mul", "imul", "div", "idiv"))
 _SCALAR = re.compile(r"(ss|sd|sh)$")
 _WIDTHS = {"x": 16, "y": 32, "z": 64}
 
@@ -78,7 +80,7 @@ class Instruction:
         if self.mnemonic in ("lea", "nop", "call") or self.mnemonic.startswith("prefetch"):
             return False
         return any("[" in operand for operand in self.operands[1:]) or (
-            bool(self.operands) and "[" in self.operands[0] and self.mnemonic in ("cmp", "test")
+            bool(self.operands) and "[" in self.operands[0] and self.mnemonic in _READ_FIRST
         )
 
     @property
@@ -87,7 +89,7 @@ class Instruction:
         return (
             bool(self.operands)
             and "[" in self.operands[0]
-            and self.mnemonic not in ("cmp", "test", "call", "nop", "jmp", "push")
+            and self.mnemonic not in (*_READ_FIRST, "call", "nop", "jmp", "push")
             and not self.mnemonic.startswith("prefetch")
         )
 
@@ -95,6 +97,11 @@ class Instruction:
     def on_stack(self) -> bool:
         """Whether its memory operand is a slot of the stack frame."""
         return any(_STACK.search(operand) for operand in self.operands)
+
+    @property
+    def spills(self) -> bool:
+        """Whether it loads or stores a vector register in the stack frame."""
+        return self.touches_vectors and self.on_stack and (self.loads or self.stores)
 
     @property
     def target(self) -> int | None:

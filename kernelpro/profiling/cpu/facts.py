@@ -8,6 +8,7 @@ from pathlib import Path
 from kernelpro.profiling.cpu import disassembly, loops, patterns
 from kernelpro.profiling.cpu.disassembly import Instruction
 from kernelpro.profiling.cpu.loops import Loop
+from kernelpro.profiling.remote import absent
 from kernelpro.records import Metric
 
 PREFIX = "cpu.asm."
@@ -91,8 +92,7 @@ def hot_loop(library: Library) -> dict[str, Metric]:
     loop = library.hottest
     if loop is None:
         why = "no loop of the library does floating-point work"
-        absent = {name: Metric(value=None, how="absent", note=why) for name in NAMES}
-        return absent | {
+        return absent(NAMES, why) | {
             PREFIX + name: Metric(value=float(value), how="static", note="the whole library")
             for name, value in _whole(library).items()
         }

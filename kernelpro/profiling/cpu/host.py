@@ -4,6 +4,7 @@ Runs in the candidate's own process. Times and faults come from getrusage, which
 of the process, so a thread that spins while it waits counts as busy; so do hardware counters.
 """
 
+import functools
 import os
 import resource
 import time
@@ -60,14 +61,18 @@ def collect_resources(call: Callable[[], object]) -> dict[str, Any]:
     }
 
 
+@functools.cache
+def processors() -> str:
+    """What /proc/cpuinfo says of this machine's processors; empty where there is none."""
+    try:
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
 def flags(cpuinfo: str | None = None) -> frozenset[str]:
     """Names of the instruction sets that this processor has, from /proc/cpuinfo."""
-    if cpuinfo is None:
-        try:
-            cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return frozenset()
-    for line in cpuinfo.splitlines():
+    for line in (processors() if cpuinfo is None else cpuinfo).splitlines():
         name, _, value = line.partition(":")
         if name.strip() in ("flags", "Features"):
             return frozenset(value.split())

@@ -6,6 +6,7 @@ from kernelpro.profiling.cpu import callgrind, patterns
 from kernelpro.profiling.cpu.disassembly import Instruction
 from kernelpro.profiling.cpu.facts import Library
 from kernelpro.profiling.cpu.loops import Loop
+from kernelpro.profiling.readings import ratio
 from kernelpro.records import Metric
 
 PREFIX = "cpu.callgrind."
@@ -33,7 +34,12 @@ NAMES = tuple(
 
 def metrics(library: Library, counts: callgrind.Counts) -> dict[str, Metric]:
     """Exact counts of one call under NAMES, and callgrind's model of caches and branches."""
-    ran = callgrind.weighed(library.functions, counts.executed)
+    ran = [
+        (i, times)
+        for body in library.functions.values()
+        for i in body
+        if (times := counts.executed.get(i.address, 0))
+    ]
     events, total = counts.events, counts.events["Ir"]
     mine = sum(times for _, times in ran)
     arithmetic = _sum(ran, lambda i: bool(i.operation))
@@ -47,19 +53,19 @@ def metrics(library: Library, counts: callgrind.Counts) -> dict[str, Metric]:
         "instructions": (total, "", exact),
         "flops": (_flops(ran), "FLOP", f"{exact}; arithmetic of the library's own code"),
         "vector_share": (
-            _share(_sum(ran, lambda i: bool(i.operation) and not i.scalar), arithmetic),
+            ratio(_sum(ran, lambda i: bool(i.operation) and not i.scalar), arithmetic),
             "",
             f"{exact}; of arithmetic instructions",
         ),
         "fma_share": (
-            _share(_sum(ran, lambda i: i.operation == "fma"), sums),
+            ratio(_sum(ran, lambda i: i.operation == "fma"), sums),
             "",
             f"{exact}; of additions and multiplications",
         ),
-        "shuffle_share": (_share(_sum(ran, patterns.is_shuffle), mine), "", exact),
-        "spill_share": (_share(_sum(ran, _spill), mine), "", exact),
+        "shuffle_share": (ratio(_sum(ran, patterns.is_shuffle), mine), "", exact),
+        "spill_share": (ratio(_sum(ran, lambda i: i.spills), mine), "", exact),
         "library_share": (
-            _share(total - mine, total),
+            ratio(total - mine, total),
             "",
             f"{exact}; instructions outside of the library, as in libm",
         ),
@@ -80,13 +86,13 @@ def metrics(library: Library, counts: callgrind.Counts) -> dict[str, Metric]:
             "bytes",
             f"{model}; a cache line for each miss, writes of changed lines not counted",
         ),
-        "mispredicted_share": (_share(missed, branches), "", "callgrind's model of branches"),
+        "mispredicted_share": (ratio(missed, branches), "", "callgrind's model of branches"),
         "mispredicted": (missed, "", "callgrind's model of branches"),
     }
     hottest = busiest(library.loops, ran)
     if hottest is not None:
         loop, times = hottest
-        found["hot_loop_share"] = (_share(times, total), "", f"{exact}; {loop.where}")
+        found["hot_loop_share"] = (ratio(times, total), "", f"{exact}; {loop.where}")
     return {
         PREFIX + name: Metric(value=float(value), unit=unit, note=note)
         for name, (value, unit, note) in found.items()
@@ -112,13 +118,5 @@ def _flops(ran: Sequence[tuple[Instruction, int]]) -> int:
     )
 
 
-def _spill(i: Instruction) -> bool:
-    return i.touches_vectors and i.on_stack and (i.loads or i.stores)
-
-
 def _sum(ran: Sequence[tuple[Instruction, int]], chosen: Callable[[Instruction], bool]) -> int:
     return sum(times for i, times in ran if chosen(i))
-
-
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kernelpro.profiling.cpu.disassembly import Instruction
+from kernelpro.profiling.natural_loops import natural_loops
 
 FP_LATENCY = 4  # cycles of an add, multiply or FMA on current x86 cores (3 to 4)
 CALL_CYCLES = 20  # a scalar call into libm, saved registers included
@@ -99,7 +100,7 @@ class Loop:
     @property
     def spills(self) -> int:
         """Loads and stores of vector registers in the stack frame."""
-        return sum(i.touches_vectors and i.on_stack and (i.loads or i.stores) for i in self.body)
+        return sum(i.spills for i in self.body)
 
     @property
     def chain(self) -> int:
@@ -144,13 +145,7 @@ class Loop:
 def innermost_loops(function: str, body: Sequence[Instruction]) -> list[Loop]:
     """Loops that hold no other loop, in address order."""
     blocks = _blocks(body)
-    following = _following(blocks)
-    above = _dominators(following)
-    loops: dict[int, set[int]] = {}
-    for tail, heads in following.items():
-        for head in heads:
-            if head in above.get(tail, ()):
-                loops.setdefault(head, set()).update(_natural(head, tail, following))
+    loops = natural_loops(_following(blocks), list(blocks)[:1])
     found = []
     for head, members in sorted(loops.items()):
         if any(other != head and inner < members for other, inner in loops.items()):
@@ -188,51 +183,16 @@ def _following(blocks: Mapping[int, Sequence[Instruction]]) -> dict[int, list[in
     return following
 
 
-def _dominators(following: Mapping[int, Sequence[int]]) -> dict[int, set[int]]:
-    """For each block that can be reached, the blocks that every way to it passes, itself too."""
-    if not following:
-        return {}
-    entry = next(iter(following))
-    before: dict[int, list[int]] = {}
-    for block, targets in following.items():
-        for target in targets:
-            before.setdefault(target, []).append(block)
-    above: dict[int, set[int]] = {entry: {entry}}
-    changed = True
-    while changed:
-        changed = False
-        for block in following:
-            known = [above[b] for b in before.get(block, ()) if b in above]
-            if block == entry or not known:
-                continue
-            new = set.intersection(*known) | {block}
-            if new != above.get(block):
-                above[block] = new
-                changed = True
-    return above
-
-
-def _natural(head: int, tail: int, following: Mapping[int, Sequence[int]]) -> set[int]:
-    """Blocks from which the tail is reached without passing the head, and the head."""
-    members, waiting = {head, tail}, [tail]
-    while waiting:
-        block = waiting.pop()
-        if block == head:
-            continue
-        for previous, targets in following.items():
-            if block in targets and previous not in members:
-                members.add(previous)
-                waiting.append(previous)
-    return members
-
-
 def hottest(loops: Sequence[Loop]) -> Loop | None:
     """Guess the loop where the time goes: most model cycles an element, deeper ones first.
 
     Loops without floating-point work do not count, nor does a loop for the elements that a
     wider or more unrolled one leaves over.
     """
-    main = [loop for loop in loops if loop.data and not _remainder(loop, loops)]
+    together: dict[str, list[Loop]] = {}
+    for loop in loops:
+        together.setdefault(loop.function, []).append(loop)
+    main = [loop for loop in loops if loop.data and not _remainder(loop, together[loop.function])]
     # Without a trip count, a loop one level deeper is taken to run 16 times as often.
     return max(main, key=lambda loop: loop.cycles / loop.elements * 16**loop.depth, default=None)
 

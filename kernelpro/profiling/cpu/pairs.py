@@ -16,7 +16,7 @@ from typing import Any
 
 import kernelpro
 from kernelpro.errors import TargetError
-from kernelpro.profiling.cpu import facts, host, rates, threads
+from kernelpro.profiling.cpu import facts, host, rates, resources
 from kernelpro.profiling.cpu.loops import DIVIDE_CYCLES
 from kernelpro.records import Build, Metric
 from kernelpro.targets.cpu import build_cpp
@@ -164,11 +164,13 @@ def of_calls(binary: Path, function: str, elements: int, allowed: int) -> dict[s
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise TargetError(f"kernel {function} could not be measured: {last}")
-    values: dict[str, float] = json.loads(done.stdout)
-    return {name: Metric(value=value) for name, value in values.items()}
+    seen = json.loads(done.stdout)
+    return resources.metrics(seen, allowed) | {
+        "cpu.time_us": Metric(value=seen["wall_us"], unit="us")
+    }
 
 
-def measure(binary: Path, function: str, elements: int, allowed: int) -> dict[str, float]:
+def measure(binary: Path, function: str, elements: int, allowed: int) -> dict[str, Any]:
     """Call one kernel in this process; of a few measurements the least disturbed, the fastest."""
     library = ctypes.CDLL(str(binary))
     library.omp_set_num_threads(allowed)
@@ -179,18 +181,7 @@ def measure(binary: Path, function: str, elements: int, allowed: int) -> dict[st
         host.collect_resources(lambda: kernel(ctypes.byref(x), ctypes.byref(y), elements))
         for _ in range(ROUNDS)
     ]
-    seen = min(measured, key=lambda one: float(one["wall_us"]))
-    busy = seen["user_us"] + seen["system_us"]
-    spent = seen["threads_us"]
-    return {
-        "cpu.thread_share": seen["threads_used"] / allowed,
-        "cpu.threads_used": seen["threads_used"],
-        "cpu.thread_imbalance": threads.imbalance(spent),
-        "cpu.threads_active": float(len(threads.taking_part(spent))),
-        "cpu.page_faults": seen["minor_faults"],
-        "cpu.system_share": seen["system_us"] / busy if busy else 0.0,
-        "cpu.time_us": seen["wall_us"],
-    }
+    return min(measured, key=lambda one: float(one["wall_us"]))
 
 
 def reading(pair: Pair, metrics: Mapping[str, Metric]) -> float | None:

@@ -9,9 +9,10 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 
+from kernelpro.profiling.cpu import host
 from kernelpro.profiling.cpu.loops import FP_LATENCY, Loop
+from kernelpro.profiling.remote import absent
 from kernelpro.records import Metric
 
 PREFIX = "cpu.rate."
@@ -75,7 +76,7 @@ def metrics(loop: Loop | None, *, slow: bool = False) -> dict[str, Metric]:
     """
     if loop is None:
         why = "no loop of the library does floating-point work"
-        return {name: Metric(value=None, how="absent", note=why) for name in NAMES}
+        return absent(NAMES, why)
     found, why = rates(loop, slow=slow)
     note = f"{found.tool}: {loop.where}" + (f"; {why}" if why else "")
     values = {
@@ -219,14 +220,9 @@ def read_osaca(output: str) -> Rates | str:
 
 def core_name(cpuinfo: str | None = None) -> str:
     """osaca's name of this machine's core, or empty: by vendor, family and model."""
-    if cpuinfo is None:
-        try:
-            cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return ""
-    lines = (line.partition(":") for line in cpuinfo.splitlines())
     facts: dict[str, str] = {}
-    for name, _, value in lines:
+    for line in (host.processors() if cpuinfo is None else cpuinfo).splitlines():
+        name, _, value = line.partition(":")
         facts.setdefault(name.strip(), value.strip())
     try:
         family, model = int(facts["cpu family"]), int(facts["model"])

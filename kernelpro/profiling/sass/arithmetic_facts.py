@@ -1,7 +1,8 @@
 """Facts about arithmetic: data path, slow functions, divisions, conversions, what surrounds it."""
 
+from kernelpro.profiling.readings import ratio
 from kernelpro.profiling.sass.code import Code, is_library
-from kernelpro.profiling.sass.fact import counted, fact, ratio
+from kernelpro.profiling.sass.fact import counted, fact
 from kernelpro.profiling.sass.instruction import (
     ADDRESSING,
     CONVERSIONS,
@@ -50,7 +51,6 @@ def _paths(code: Code, hot: list[Instruction]) -> dict[str, Metric]:
         "sass.tensor_anywhere": counted([i for i in code.instructions if i.stem in TENSOR]),
         "sass.hgmma_anywhere": counted([i for i in code.instructions if i.stem in WGMMA]),
         "sass.wgmma_drained": counted(zero_waits),
-        "sass.wgmma_arrives": counted([i for i in hot if i.opcode.startswith("WARPGROUP.ARRIVE")]),
         "sass.fp64": counted([i for _, i in double], code.hottest(double)),
         "sass.fp64_in_loop": counted(code.looped(double), code.hottest(double)),
         "sass.fp64_memory": counted(_double_memory(code)),
@@ -72,16 +72,11 @@ def _double_memory(code: Code) -> list[Instruction]:
 def _slow(code: Code, hot: list[Instruction]) -> dict[str, Metric]:
     """Special functions, their slow paths, and integer divisions."""
     divisions = [i for i in hot if i.stem == "I2F" and "RP" in i.modifiers]
-    reciprocals = sum(1 for i in divisions)  # each 32-bit division takes one reciprocal of its own
     special = [i for i in hot if i.stem == "MUFU"]
-    # A tanh or a square root shows as MUFU too; those of integer divisions are not math functions.
-    functions = special[: max(0, len(special) - reciprocals)]
+    # Each 32-bit division takes a reciprocal of its own, which is no math function.
+    functions = special[: max(0, len(special) - len(divisions))]
     work = sum(i.stem in SINGLE for i in hot)
-    calls = [
-        (i, name)
-        for i in hot
-        if i.stem == "CALL" and (name := _called(code, i)) and is_library(name)
-    ]
+    calls = [(i, name) for i in hot if i.stem == "CALL" and is_library(name := code.called(i))]
     wide = [i for i, name in calls if any(part in name for part in _DIVIDE_64)]
     paths = [i for i, name in calls if not any(part in name for part in _DIVIDE_64)]
     reductions = [code.instructions[p] for p in sorted(code.slow)]
@@ -89,21 +84,13 @@ def _slow(code: Code, hot: list[Instruction]) -> dict[str, Metric]:
     return {
         "sass.mufu": counted(functions),
         "sass.mufu_per_ffma": fact(
-            ratio(len(functions), work), functions[0].where if functions else ""
+            len(functions) / max(work, 1), functions[0].where if functions else ""
         ),
         "sass.slowpath_calls": counted(paths),
         "sass.range_reductions": counted(ends),
         "sass.int_divisions": counted(divisions),
         "sass.int_divisions_64": counted(wide),
     }
-
-
-def _called(code: Code, call: Instruction) -> str:
-    """Name of the function that is called, or empty."""
-    for target in call.targets:
-        if target in code.function.subroutines:
-            return code.function.subroutines[target]
-    return next((o for o in call.operands if "$" in o), "")
 
 
 def _around(code: Code, hot: list[Instruction]) -> dict[str, Metric]:
@@ -120,14 +107,12 @@ def _around(code: Code, hot: list[Instruction]) -> dict[str, Metric]:
             ratio(len(conversions), len(hot)), conversions[0].where if conversions else ""
         ),
         "sass.address_per_math": fact(
-            ratio(len(addressing), len(math)) if math else 0.0,
-            addressing[0].where if addressing else "",
+            ratio(len(addressing), len(math)), addressing[0].where if addressing else ""
         ),
     }
     if all(i.control is not None for i in hot):
         stalls = sum(max(i.control.stall_cycles, 1) for i in hot if i.control)
         found["sass.stall_cycles"] = fact(stalls, code.where, "cycles")
-        found["sass.cycles_per_math"] = fact(ratio(stalls, len(math)) if math else 0.0, code.where)
     return found
 
 

@@ -58,15 +58,18 @@ class Code:
         """Those of the hot loop, or of the whole kernel."""
         return [self.instructions[place] for place in self.hot]
 
-    def places(
-        self, wanted: Callable[[Instruction], bool], *, slow: bool = False
-    ) -> list[tuple[int, Instruction]]:
-        """Positions and instructions that fit, without those of range reductions by default."""
+    def places(self, wanted: Callable[[Instruction], bool]) -> list[tuple[int, Instruction]]:
+        """Positions and instructions that fit, without those of range reductions."""
         return [
             (place, found)
             for place, found in enumerate(self.instructions)
-            if (slow or place not in self.slow) and wanted(found)
+            if place not in self.slow and wanted(found)
         ]
+
+    def called(self, call: Instruction) -> str:
+        """Name of the function that is called; the operands where the listing has none."""
+        known = self.function.subroutines
+        return next((known[t] for t in call.targets if t in known), " ".join(call.operands))
 
     def looped(self, places: Iterable[tuple[int, Instruction]]) -> list[Instruction]:
         """Those that lie in a loop, or in a function that a loop calls."""
@@ -102,16 +105,15 @@ def read(function: Function, resources: Resources | None = None) -> Code:
     """Analyse a kernel."""
     found = flow.analyse(function)
     slow = _range_reductions(function.instructions)
-    loop = _hottest(function, found, slow)
-    library = [
+    left_out = slow.union(
         place
-        for start, end, name in _routines(function)
+        for start, end, name in function.routines
         if is_library(name)
         for place, i in enumerate(function.instructions)
         if start <= i.address < end
-    ]
+    )
+    loop = _hottest(function, found, left_out)
     places = loop.places if loop else range(len(function.instructions))
-    left_out = slow.union(library)
     return Code(
         function=function,
         flow=found,
@@ -135,24 +137,13 @@ def _inside(inner: Loop, outer: Loop) -> bool:
     return inner is not outer and inner.depth > outer.depth and inner.places[0] in outer.places
 
 
-def _routines(function: Function) -> Iterator[tuple[int, int, str]]:
-    starts = sorted(function.subroutines)
-    last = function.instructions[-1].address + 1
-    for number, start in enumerate(starts):
-        end = starts[number + 1] if number + 1 < len(starts) else last
-        yield start, end, function.subroutines[start]
-
-
-def _hottest(function: Function, found: Flow, slow: frozenset[int]) -> Loop | None:
+def _hottest(function: Function, found: Flow, left_out: frozenset[int]) -> Loop | None:
     code = function.instructions
-    library = [(start, end) for start, end, name in _routines(function) if is_library(name)]
     worthy: dict[int, int] = {}
     for number, loop in enumerate(found.loops):
-        if any(place in slow for place in loop.places[:1]):
+        if loop.places[0] in left_out:
             continue
-        if any(start <= loop.header < end for start, end in library):
-            continue
-        body = [code[place] for place in loop.places if place not in slow]
+        body = [code[place] for place in loop.places if place not in left_out]
         waits = any(i.stem in ("SYNCS", "ELECT") or "CAS" in i.modifiers for i in body)
         work = sum(_MATH_WEIGHT * i.is_math + (i.stem in MEMORY) for i in body)
         if work and not (waits and len(body) < 32):

@@ -1,7 +1,8 @@
 """Facts about control: barriers, divergence, fences, calls, and the size of the code."""
 
+from kernelpro.profiling.readings import ratio
 from kernelpro.profiling.sass.code import Code, is_library
-from kernelpro.profiling.sass.fact import counted, fact, ratio
+from kernelpro.profiling.sass.fact import counted, fact
 from kernelpro.profiling.sass.instruction import Instruction
 from kernelpro.profiling.sass.listing import INSTRUCTION_BYTES
 from kernelpro.records import Metric
@@ -55,10 +56,8 @@ def _divergence(code: Code) -> dict[str, Metric]:
         if found.stem != "BSSY":
             continue
         end = min((position.get(t, place) for t in found.targets), default=place)
-        inside = range(place, max(end, place))
-        only_slow_path = any(p in code.slow for p in inside) or any(
-            code.instructions[p].stem == "CALL" and _library_call(code, code.instructions[p])
-            for p in inside
+        only_slow_path = any(p in code.slow for p in range(place, end)) or any(
+            i.stem == "CALL" and is_library(code.called(i)) for i in code.instructions[place:end]
         )
         if not only_slow_path:
             regions.append(found)
@@ -88,14 +87,9 @@ def _fences(code: Code) -> dict[str, Metric]:
     }
 
 
-def _library_call(code: Code, call: Instruction) -> bool:
-    names = [code.function.subroutines.get(t, "") for t in call.targets]
-    return any(map(is_library, (*names, *call.operands)))
-
-
 def _calls(code: Code) -> dict[str, Metric]:
     """Calls of functions that were not inlined, other than the compiler's own."""
-    own = code.places(lambda i: i.stem == "CALL" and not _library_call(code, i))
+    own = code.places(lambda i: i.stem == "CALL" and not is_library(code.called(i)))
     return {
         "sass.calls": counted([i for _, i in own]),
         "sass.calls_in_loop": counted(code.looped(own)),

@@ -20,7 +20,6 @@ LIMIT_BYTES = 512 << 20  # a larger file is no candidate's
 KERNEL_LIMIT = 256
 
 LISTINGS = (".sass", ".txt", ".asm")
-BINARIES = (".cubin", ".so", ".fatbin", ".o", ".a", ".exe", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

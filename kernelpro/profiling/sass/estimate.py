@@ -5,7 +5,6 @@ capped and of low confidence; stall reasons of the same kernel, where they were 
 into the share of time that warps lose to it, bounded by the idle issue slots.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kernelpro.profiling.issue_slots import ISSUE, LATENCY, room, stall, stalled
@@ -68,8 +67,4 @@ def by_issue(profile: Profile, guess: float) -> Estimate:
 
 def shown(profile: Profile, *names: str) -> str:
     """Where: the first of these metrics' notes that is not empty."""
-    return _first(profile.where(name) for name in names)
-
-
-def _first(words: Iterable[str]) -> str:
-    return next((word for word in words if word), "")
+    return next((words for name in names if (words := profile.where(name))), "")

@@ -15,8 +15,3 @@ def counted(found: Sequence[Instruction], first: Instruction | None = None) -> M
     """How many instructions were found, and where the first or most important one is."""
     shown = first or (found[0] if found else None)
     return fact(len(found), shown.where if shown else "")
-
-
-def ratio(part: float, whole: float) -> float:
-    """Part over whole; of nothing it is the part itself, so that a lone part still shows."""
-    return part / whole if whole else float(part)

@@ -4,8 +4,10 @@ A loop is a natural one: a branch back to a block that dominates it. A function 
 inlined lies as deep as the deepest place that calls it.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
+from kernelpro.profiling.natural_loops import natural_loops
 from kernelpro.profiling.sass.instruction import Instruction
 from kernelpro.profiling.sass.listing import Function
 
@@ -60,7 +62,7 @@ def analyse(function: Function) -> Flow:
     blocks = _blocks(code, function)
     at = {code[b.first].address: n for n, b in enumerate(blocks)}
     roots = [0, *(at[a] for a in sorted(function.subroutines) if a in at and at[a] != 0)]
-    bodies = _natural_loops(blocks, roots)
+    bodies = natural_loops(dict(enumerate(b.successors for b in blocks)), roots)
     sets = {header: frozenset(body) for header, body in bodies.items()}
     loops = []
     for header in sorted(sets, key=lambda h: (blocks[h].first, -len(sets[h]))):
@@ -89,15 +91,13 @@ def analyse(function: Function) -> Flow:
 def _with_callers(function: Function, depths: list[int]) -> tuple[int, ...]:
     """Add the depth of the deepest call to each subroutine's instructions (one level)."""
     code = function.instructions
-    starts = sorted(function.subroutines)
     calls: dict[int, int] = {}
     for place, found in enumerate(code):
         if found.stem == "CALL":
             for target in found.targets:
                 calls[target] = max(calls.get(target, 0), depths[place])
     added = list(depths)
-    for number, start in enumerate(starts):
-        end = starts[number + 1] if number + 1 < len(starts) else code[-1].address + 1
+    for start, end, _ in function.routines:
         for place, found in enumerate(code):
             if start <= found.address < end:
                 added[place] += calls.get(start, 0)
@@ -106,14 +106,12 @@ def _with_callers(function: Function, depths: list[int]) -> tuple[int, ...]:
 
 def _blocks(code: tuple[Instruction, ...], function: Function) -> tuple[Block, ...]:
     position = {found.address: place for place, found in enumerate(code)}
+    addresses = sorted(position)
 
     def place_of(address: int) -> int | None:
         """Position of the first kept instruction at or behind an address."""
-        while address <= code[-1].address:
-            if address in position:
-                return position[address]
-            address += 1 if address % 8 else 8
-        return None
+        nearest = bisect_left(addresses, address)
+        return position[addresses[nearest]] if nearest < len(addresses) else None
 
     leaders = {0}
     jumps: dict[int, list[int]] = {}
@@ -145,81 +143,3 @@ def _uniform_guard(found: Instruction) -> bool:
     return found.stem in _BRANCHES and any(
         name.startswith(("P", "UP", "UR")) and name not in ("PT", "UPT") for name in names
     )
-
-
-def _natural_loops(blocks: tuple[Block, ...], roots: list[int]) -> dict[int, set[int]]:
-    """Blocks of each natural loop, by the header's block."""
-    order: list[int] = []
-    seen: set[int] = set()
-    for root in roots:
-        stack: list[tuple[int, int]] = [(root, 0)] if root not in seen else []
-        seen.add(root)
-        while stack:
-            block, child = stack.pop()
-            successors = blocks[block].successors
-            if child < len(successors):
-                stack.append((block, child + 1))
-                if successors[child] not in seen:
-                    seen.add(successors[child])
-                    stack.append((successors[child], 0))
-            else:
-                order.append(block)
-    order.reverse()
-    rank = {block: n for n, block in enumerate(order)}
-    before: dict[int, list[int]] = {block: [] for block in order}
-    for block in order:
-        for following in blocks[block].successors:
-            before[following].append(block)
-    dominator = _dominators(order, rank, before, set(roots))
-    loops: dict[int, set[int]] = {}
-    for block in order:
-        for header in blocks[block].successors:
-            if _dominates(header, block, dominator):
-                body = loops.setdefault(header, {header})
-                work = [block]
-                while work:
-                    current = work.pop()
-                    if current not in body:
-                        body.add(current)
-                        work.extend(before[current])
-    return loops
-
-
-def _dominators(
-    order: list[int], rank: dict[int, int], before: dict[int, list[int]], roots: set[int]
-) -> dict[int, int]:
-    """Immediate dominators (Cooper, Harvey, Kennedy); -1 stands for the root above all roots."""
-    found: dict[int, int] = dict.fromkeys(roots, -1)
-
-    def meet(one: int, other: int) -> int:
-        while one != other:
-            if one == -1 or other == -1:
-                return -1
-            if rank[one] > rank[other]:
-                one = found[one]
-            else:
-                other = found[other]
-        return one
-
-    changed = True
-    while changed:
-        changed = False
-        for block in order:
-            if block in roots:
-                continue
-            known = [p for p in before[block] if p in found]
-            new = known[0]
-            for other in known[1:]:
-                new = meet(new, other)
-            if found.get(block) != new:
-                found[block] = new
-                changed = True
-    return found
-
-
-def _dominates(header: int, block: int, dominator: dict[int, int]) -> bool:
-    while block != -1:
-        if block == header:
-            return True
-        block = dominator[block]
-    return False

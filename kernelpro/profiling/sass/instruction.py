@@ -14,8 +14,6 @@ SINGLE = frozenset({"FADD", "FMUL", "FFMA", "FADD2", "FMUL2", "FFMA2", "FMNMX"})
 DOUBLE = frozenset({"DADD", "DMUL", "DFMA", "DMNMX", "DSETP"})
 CONVERSIONS = frozenset({"I2F", "F2I", "F2F", "I2FP", "F2FP", "I2I", "FRND"})
 ADDRESSING = frozenset({"IADD3", "IADD", "VIADD", "LEA", "SHF", "LOP3", "IMAD", "MOV", "SEL"})
-GLOBAL_LOADS = frozenset({"LDG"})
-GLOBAL_STORES = frozenset({"STG"})
 ASYNC_COPIES = frozenset({"LDGSTS", "UTMALDG", "UBLKCP", "UTMASTG"})
 
 # No general register is written by these, although one may be named first.

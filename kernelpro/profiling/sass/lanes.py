@@ -245,6 +245,8 @@ def _uniform_step(found: Instruction, state: dict[str, Value]) -> None:
 
 def _result(found: Instruction, sources: list[Value], state: Mapping[str, Value]) -> Value:
     stem, modifiers, operands = found.stem, found.modifiers, found.sources
+    if not sources:
+        return UNKNOWN
     if stem in ("S2R", "CS2R"):
         special = operands[-1]
         if special in ("SR_TID.X", "SR_LANEID"):
@@ -257,7 +259,7 @@ def _result(found: Instruction, sources: list[Value], state: Mapping[str, Value]
     if stem in ("IADD3", "IADD", "VIADD", "LEA") and "X" not in modifiers:
         values = [s for o, s in zip(operands, sources, strict=True) if not _is_predicate(o)]
         if stem == "LEA" and "HI" not in modifiers and len(values) == 3 and values[2].exact:
-            power = Value((1 << (values[2].lanes or (0,))[0],) * WARP)
+            power = Value((1 << ((values[2].lanes or (0,))[0] & 31),) * WARP)
             return _sum(_times(values[0], power), values[1])
         if stem != "LEA":
             total = ZERO
@@ -269,12 +271,11 @@ def _result(found: Instruction, sources: list[Value], state: Mapping[str, Value]
         return _logic(values)
     if stem == "SHF" and len(sources) == 3 and sources[1].exact and sources[1].uniform:
         return _shift(modifiers, sources)
-    if stem in ("LD", "LDG", "LDS", "LDL", "LDC"):
-        at = _address(found, state) if stem != "LDC" else SHARED
-        if stem == "LDC":
-            return _source(operands[0], state)
-        return SHARED if at.uniform and stem != "LDL" else UNKNOWN
-    if stem in ("SHFL", "ATOM", "ATOMG", "ATOMS", "R2UR"):
+    if stem == "LDC":
+        return sources[0]
+    if stem in ("LD", "LDG", "LDS"):
+        return SHARED if _address(found, state).uniform else UNKNOWN
+    if stem in ("LDL", "SHFL", "ATOM", "ATOMG", "ATOMS", "R2UR"):
         return UNKNOWN
     origins: frozenset[int] = frozenset().union(*(s.origins for s in sources))
     registers = [

@@ -56,6 +56,13 @@ class Function:
         """Size of the code that can run."""
         return len(self.instructions) * INSTRUCTION_BYTES
 
+    @property
+    def routines(self) -> tuple[tuple[int, int, str], ...]:
+        """First address, address behind the last, and symbol of each of the subroutines."""
+        starts = sorted(self.subroutines)
+        ends = (*starts[1:], self.instructions[-1].address + 1)
+        return tuple((s, end, self.subroutines[s]) for s, end in zip(starts, ends, strict=False))
+
 
 def parse(text: str, name: str = "the listing") -> tuple[Function, ...]:
     """Read the functions of a listing, in its order.

@@ -3,11 +3,12 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from kernelpro.profiling.readings import ratio
 from kernelpro.profiling.sass import lanes
 from kernelpro.profiling.sass.code import Code
-from kernelpro.profiling.sass.fact import counted, fact, ratio
+from kernelpro.profiling.sass.fact import counted, fact
 from kernelpro.profiling.sass.instruction import ASYNC_COPIES, Instruction
-from kernelpro.profiling.sass.lanes import Value
+from kernelpro.profiling.sass.lanes import UNKNOWN, Value
 from kernelpro.records import Metric
 
 GLOBAL = ("LDG", "STG")
@@ -50,7 +51,7 @@ def _widths(code: Code, at: Mapping[int, Value]) -> dict[str, Metric]:
     first = narrow[0][1] if narrow else None
     found["sass.global_accesses"] = fact(len(accesses), code.where)
     found["sass.narrow_share"] = fact(
-        ratio(len(narrow), len(accesses)) if accesses else 0.0, first.where if first else ""
+        ratio(len(narrow), len(accesses)), first.where if first else ""
     )
     found["sass.narrow_adjacent"] = counted(adjacent)
     found["sass.narrow_contiguous"] = counted(contiguous)
@@ -61,7 +62,7 @@ def _adjacent(code: Code, accesses: Sequence[tuple[int, Instruction]]) -> list[I
     """Accesses of one thread whose neighbour is the next address: they could be one wide one."""
     versions: dict[int, int] = defaultdict(int)
     wanted = dict(accesses)
-    groups: dict[tuple[object, ...], dict[int, Instruction]] = defaultdict(dict)
+    groups: dict[tuple[str, int, str, tuple[int, ...]], dict[int, Instruction]] = defaultdict(dict)
     for place, instruction in enumerate(code.instructions):
         if place in wanted:
             operand = next((o for o in instruction.operands if "[" in o), "")
@@ -74,7 +75,7 @@ def _adjacent(code: Code, accesses: Sequence[tuple[int, Instruction]]) -> list[I
         instruction
         for (_, width, *_), members in groups.items()
         for offset, instruction in members.items()
-        if offset + int(str(width)) in members or offset - int(str(width)) in members
+        if offset + width in members or offset - width in members
     ]
 
 
@@ -93,7 +94,7 @@ def _read_only(code: Code, at: Mapping[int, Value]) -> dict[str, Metric]:
     known = bool(at)
     for place, instruction in enumerate(code.instructions):
         if instruction.stem in ("STG", "ST", *ATOMICS):
-            origins = at[place].origins if place in at else frozenset()
+            origins = at.get(place, UNKNOWN).origins
             known = known and bool(origins)
             stored |= origins
     loads = _hot(code, ("LDG",))
@@ -103,8 +104,8 @@ def _read_only(code: Code, at: Mapping[int, Value]) -> dict[str, Metric]:
         if known
         and "CONSTANT" not in i.modifiers
         and not {"STRONG", "MMIO"} & set(i.modifiers)
-        and at[p].origins
-        and not at[p].origins & stored
+        and (origins := at.get(p, UNKNOWN).origins)
+        and not origins & stored
     ]
     return {
         "sass.readonly_missed": counted(missed),
@@ -121,10 +122,9 @@ def _shared(code: Code, at: Mapping[int, Value]) -> dict[str, Metric]:
     singles = sum(i.stem == "FFMA" for i in code.hot_instructions)
     found = {
         "sass.shared_accesses": counted([i for _, i in _hot(code, (*SHARED, "LDSM"))]),
-        "sass.shared_narrow_loads": counted([i for _, i in loads]),
         "sass.shared_adjacent": counted(adjacent),
         "sass.shared_narrow_per_ffma": fact(
-            ratio(len(loads), singles) if singles else 0.0, loads[0][1].where if loads else ""
+            ratio(len(loads), singles), loads[0][1].where if loads else ""
         ),
     }
     ways = [
@@ -135,7 +135,6 @@ def _shared(code: Code, at: Mapping[int, Value]) -> dict[str, Metric]:
     if ways:
         worst = max(ways, key=lambda item: (item[0], item[1]))
         found["sass.bank_ways"] = fact(worst[0], worst[2].where)
-        found["sass.bank_conflicts"] = fact(sum(w > 1 for w, _, _ in ways), worst[2].where)
     return found
 
 

@@ -22,7 +22,7 @@ _ABOUT = re.compile(r"(?:in|for)(?: the)? function '([^']+)'")
 _CODE = re.compile(r"\(C(75\d\d)\)\s*(.*)")
 _SERIALISED = range(7510, 7514)  # the instructions are serialised, with the reason
 _INJECTED = range(7514, 7520)  # a fence or a wait was put in to keep them in order
-_DOUBLE = re.compile(r"line (\d+).*[Dd]ouble", re.I)
+_DOUBLE = re.compile(r"line \d+.*double", re.I)
 
 EVERY = ""  # key of what the log says of no kernel in particular
 

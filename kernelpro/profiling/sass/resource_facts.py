@@ -2,9 +2,10 @@
 
 import re
 
+from kernelpro.profiling.readings import ratio
 from kernelpro.profiling.sass.code import Code
 from kernelpro.profiling.sass.cubin import Cubin
-from kernelpro.profiling.sass.fact import counted, fact, ratio
+from kernelpro.profiling.sass.fact import counted, fact
 from kernelpro.profiling.sass.instruction import Instruction
 from kernelpro.records import Metric
 
@@ -23,10 +24,7 @@ def of_build(build: Cubin) -> dict[str, Metric]:
     """How a cubin was built, from the assembler's own note."""
     words = build.options.split()
     level = re.search(r"-O ?(\d)", build.options)
-    found = {
-        "sass.has_lines": fact(build.has_lines),
-        "sass.target_sm": fact(build.sm),
-    }
+    found = {"sass.target_sm": fact(build.sm)}
     if build.options:
         found["sass.debug_build"] = fact("-g" in words, build.options)
         found["sass.optimization_level"] = fact(int(level[1]) if level else 3, build.options)
@@ -93,9 +91,8 @@ def _banks(code: Code) -> dict[str, Metric]:
                 conflicts.append(found)
         cached = {n: r for n, r in registers.items() if ".reuse" in slots[n]}
     return {
-        "sass.register_bank_conflicts": counted(conflicts),
         "sass.register_bank_share": fact(
-            ratio(len(conflicts), total) if total else 0.0, conflicts[0].where if conflicts else ""
+            ratio(len(conflicts), total), conflicts[0].where if conflicts else ""
         ),
     }
 

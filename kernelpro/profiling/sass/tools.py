@@ -18,7 +18,6 @@ TOOLKIT = Path("/usr/local/cuda/bin")  # where NVIDIA's installer puts it
 _RELEASE = re.compile(r"\bV(\d+)\.(\d+)\.(\d+)")
 
 
-@cache
 def find(tool: str) -> Path:
     """Path of the newest installed `nvdisasm` or `cuobjdump`.
 

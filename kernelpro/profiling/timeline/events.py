@@ -118,13 +118,11 @@ class Timeline:
         events: the event table; see this module's first lines.
         devices: the devices that it knows.
         source: which tool recorded it.
-        dropped: events that were left out to keep it small.
     """
 
     events: "pd.DataFrame"
     devices: tuple[Device, ...] = ()
     source: str = ""
-    dropped: int = 0
 
     def device(self, number: int = 0) -> Device:
         """The device of that number, or one of which nothing is known."""

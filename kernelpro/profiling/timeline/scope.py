@@ -26,6 +26,7 @@ class Scope:
         device: what ran; of several devices the busiest.
         ops: kernels, copies, fills and graphs of that device, by start, with `asked`, when the
             host asked for each.
+        kernels: the kernels among these.
         calls: calls of the CUDA runtime and driver that began in the window, by start.
         host: operators, annotations and Python functions that began in it.
         others: rows of other kinds that began in it: overhead, faults, migrations.
@@ -42,6 +43,7 @@ class Scope:
     window: Window
     device: Device
     ops: Rows
+    kernels: Rows
     calls: Rows
     host: Rows
     others: Rows
@@ -58,11 +60,6 @@ class Scope:
     def steps(self) -> int:
         """How many steps the window holds."""
         return self.window.steps
-
-    @property
-    def kernels(self) -> Rows:
-        """The kernels among the device's rows."""
-        return self.ops.of_kind(ev.KERNEL)
 
     def share(self, total_us: float) -> float:
         """A sum over the window as a share of a step's time, 0..1."""
@@ -104,6 +101,7 @@ def look(timeline: Timeline, window: Window, call_us: float | None = None) -> Sc
         window=window,
         device=timeline.device(number),
         ops=ops,
+        kernels=ops.of_kind(ev.KERNEL),
         calls=begun.of_kind(ev.RUNTIME, ev.DRIVER),
         host=begun.of_kind(ev.CPU_OP, ev.ANNOTATION, ev.PYTHON),
         others=begun.of_kind(ev.OVERHEAD, ev.FAULT, ev.MIGRATION),

@@ -13,7 +13,6 @@ from pathlib import Path
 from kernelpro.profiling.sass import tools
 
 FOLDER = Path(__file__).parent
-NOP = "/*fff0*/ NOP ;\n/* 0x000fc00000000000 */\n"
 CHIPS = {"sm_90a": "compute_90a", "sm_80": "compute_80"}
 
 
@@ -29,7 +28,7 @@ def listing(chip: str, source: Path, *options: str) -> str:
 
 
 def compact(text: str) -> str:
-    """Leave out what the parser does not read; of each run of padding one NOP is kept."""
+    """Leave out what the parser does not read."""
     kept = []
     source = ""
     for line in text.splitlines():
@@ -43,8 +42,7 @@ def compact(text: str) -> str:
             source = ""
         if line and (not line.startswith(".") or line.endswith(":") or ".target" in line):
             kept.append(line)
-    text = "\n".join(kept) + "\n"
-    return re.sub(r"(?:/\*[0-9a-f]+\*/ NOP ;\n/\* 0x[0-9a-f]{16} \*/\n)+", NOP, text)
+    return "\n".join(kept) + "\n"
 
 
 if __name__ == "__main__":

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from kernelpro.profiling.counters import launches
@@ -37,8 +39,9 @@ def test_kernels_are_not_told_apart_when_trace_and_counters_disagree():
 
 def test_kernels_without_a_duration_share_by_their_number():
     still = [{**launch, "duration_us": 0.0} for launch in TRACE]
-    kernels, _ = launches.join(still, RANGES)
-    assert [k.share for k in kernels] == [pytest.approx(2 / 3), pytest.approx(1 / 3)]
+    for odd in (still, [{**TRACE[0], "duration_us": math.inf}, *TRACE[1:]]):
+        kernels, _ = launches.join(odd, RANGES)
+        assert [k.share for k in kernels] == [pytest.approx(2 / 3), pytest.approx(1 / 3)]
 
 
 def test_counts_are_added_and_percentages_weighed_by_duration():

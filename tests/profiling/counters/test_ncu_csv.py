@@ -38,7 +38,9 @@ def test_a_page_without_kernels_has_no_rows():
     assert ncu_csv.parse("\n".join(PAGE.splitlines()[:2])) == ()
 
 
-@pytest.mark.parametrize("text", ["", "==ERROR== broken", "a,b\n1,2\n"])
+@pytest.mark.parametrize(
+    "text", ["", "==ERROR== broken", "a,b\n1,2\n", '==WARNING== no "Kernel Name"\n']
+)
 def test_another_text_is_refused(text):
     with pytest.raises(KernelproError, match="no raw page"):
         ncu_csv.parse(text)

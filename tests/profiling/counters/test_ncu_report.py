@@ -1,5 +1,6 @@
 import struct
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,16 +12,9 @@ from kernelpro.profiling.counters.report_file import ReportError
 ZOO = Path(__file__).parents[2] / "data" / "zoo.ncu-rep"
 
 
-def installed():
-    try:
-        import ncu_report as package
-    except ImportError:
-        return False
-    return package is not None
-
-
 needs_package = pytest.mark.skipif(
-    not installed(), reason="the package ncu-report is not installed (pip install ncu-report)"
+    find_spec("ncu_report") is None,
+    reason="the package ncu-report is not installed (pip install ncu-report)",
 )
 
 
@@ -42,8 +36,6 @@ def test_a_report_names_its_writer_its_device_and_its_kernels(report):
     assert [k.name for k in report.kernels] == ["p_uncoalesced", "p_bank", "f_bank", "p_diverge"]
     assert report.kernels[0].full_name == "p_uncoalesced(const float *, float *, int)"
     assert report.kernels[0].symbol == "_Z13p_uncoalescedPKfPfi"
-    assert {k.kind for k in report.kernels} == {"kernel"}
-    assert [k.index for k in report.kernels] == [0, 1, 2, 3]
 
 
 @needs_package

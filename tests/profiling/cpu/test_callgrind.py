@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernelpro import KernelproError
 from kernelpro.profiling.cpu import callgrind, calls, facts, instruction_mix
 from tests.profiling.samples import library, needs_compiler
 
@@ -95,7 +96,7 @@ def test_without_valgrind_there_is_a_reason(monkeypatch):
     monkeypatch.setenv("PATH", "")
     answer = callgrind.collect(lambda: None, "x.so", 0)
     assert "valgrind is not installed" in answer["reason"]
-    with pytest.raises(ValueError, match="valgrind"):
+    with pytest.raises(KernelproError, match="valgrind"):
         callgrind.counts(answer)
 
 

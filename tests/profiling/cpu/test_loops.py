@@ -1,3 +1,5 @@
+import tracemalloc
+
 import pytest
 
 from kernelpro.profiling.cpu import disassembly, loops
@@ -83,6 +85,35 @@ kernel.so:     file format elf64-x86-64
     (body,) = disassembly.functions(text).values()
     assert len(body) == 6
     assert loops.innermost_loops("f", body) == []
+
+
+def test_padding_before_a_loop_is_no_part_of_it():
+    text = """
+kernel.so:     file format elf64-x86-64
+0000000000001000 <f>:
+    1000:\tjmp    1008 <f+0x8>
+    1002:\tnop
+    1003:\tvaddss xmm0,xmm0,xmm0
+    1008:\tcomiss xmm0,xmm1
+    100b:\tja     1003 <f+0x3>
+    100d:\tret
+"""
+    (body,) = disassembly.functions(text).values()
+    (loop,) = loops.innermost_loops("f", body)
+    assert [i.address for i in loop.body] == [0x1003, 0x1008, 0x100B]
+
+
+def test_a_function_of_many_blocks_needs_no_memory_for_each_pair_of_them():
+    count = 4000
+    lines = [f"{4 * k:x}:\tjne    {4 * k + 4:x} <f>" for k in range(count)]
+    lines.append(f"{4 * count:x}:\tjne    0 <f>")
+    body = disassembly.functions("0 <f>:\n" + "\n".join(lines) + f"\n{4 * count + 4:x}:\tret\n")
+    tracemalloc.start()
+    (loop,) = loops.innermost_loops("f", body["f"])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(loop.body) == count + 1
+    assert peak < 2000 * count
 
 
 def test_stubs_of_the_linker_are_left_out(tmp_path):

@@ -36,6 +36,7 @@ STEP = ("add    rax,0x20", "cmp    rax,rdx", "jne    1000 <f>")
         (patterns.fixed_stores, ("vmovss DWORD PTR [rsi+rax*1],xmm0",), 0),
         (patterns.fixed_stores, ("vmovss DWORD PTR [rsp+0x8],xmm0",), 0),
         (patterns.fixed_stores, ("lock add DWORD PTR [rsi],edx",), 0),
+        (patterns.fixed_stores, ("div    QWORD PTR [rsi]",), 0),
         (
             patterns.separate_multiply_adds,
             ("vmulps ymm0,ymm1,ymm2", "vaddps ymm0,ymm0,ymm3"),

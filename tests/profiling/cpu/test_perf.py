@@ -65,13 +65,25 @@ def test_a_thread_that_is_gone_is_left_out():
 
 
 def test_the_work_of_a_thread_is_on_its_own_clock():
+    worked, read = threading.Event(), threading.Event()
+
+    def work():
+        sum(range(3_000_000))
+        worked.set()
+        read.wait()
+
     before = threads.clocks_us(threads.ids())
-    worker = threading.Thread(target=lambda: sum(range(3_000_000)))
+    worker = threading.Thread(target=work)
     worker.start()
+    worked.wait()
+    after = threads.clocks_us(threads.ids())
+    read.set()
     worker.join()
-    sum(range(3_000_000))
-    spent = threads.spent_us(before, threads.clocks_us(threads.ids()))
-    assert spent[0] > 0
+    assert worker.native_id is not None
+    assert worker.native_id not in before
+    assert after[worker.native_id] > 0
+    spent = threads.spent_us(before, after)
+    assert after[worker.native_id] in spent
     assert spent == sorted(spent, reverse=True)
 
 

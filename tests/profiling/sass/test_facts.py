@@ -123,3 +123,35 @@ $__internal_0_$__cuda_sm20_div_rn_f32_slowpath:
     assert found.metrics["sass.divergent_regions"].value == 1
     assert found.metrics["sass.slowpath_calls"].value == 1
     assert found.metrics["sass.calls"].value == 0
+
+
+def test_loads_of_a_function_that_was_not_inlined_are_not_judged_by_their_base():
+    lines = """\
+ /*0000*/ CALL.REL.NOINC `(total) ;
+ /*0010*/ IMAD.WIDE R2, R0, 0x4, c[0x0][0x160] ;
+ /*0020*/ STG.E [R2.64], R4 ;
+ /*0030*/ EXIT ;
+total:
+ /*0040*/ LDG.E R4, [R6.64] ;
+ /*0050*/ FADD R5, R5, R4 ;
+ /*0060*/ @P0 BRA 0x40 ;
+ /*0070*/ RET.REL.NODEC R20 0x10 ;
+"""
+    (found,) = facts.of_listing("//---- .text.f ----\n" + lines)
+    assert found.metrics["sass.global_accesses"].value == 1
+    assert found.metrics["sass.readonly_missed"].value == 0
+
+
+@pytest.mark.parametrize(
+    "line", ["S2R R0", "MOV R0", "LDC R0", "IMAD.MOV R0", "LDG R0", "LEA R0, R2, R3, 0xffffffff"]
+)
+def test_instructions_that_no_disassembler_prints_are_read(line):
+    (found,) = facts.of_listing(f"//---- .text.f ----\n /*0000*/ {line} ;\n /*0010*/ EXIT ;\n")
+    assert found.metrics["sass.instructions"].value == 2
+
+
+def test_a_branch_into_a_wide_gap_leads_behind_it():
+    (found,) = facts.of_listing(
+        "//---- .text.f ----\n /*0000*/ BRA 0x10 ;\n /*fffffff0*/ FADD R0, R0, R1 ;\n"
+    )
+    assert found.metrics["sass.instructions"].value == 2

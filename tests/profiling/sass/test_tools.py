@@ -17,11 +17,9 @@ def alone(monkeypatch):
     monkeypatch.delenv("CUDA_PATH", raising=False)
     monkeypatch.setenv("CUDA_HOME", "/nowhere")
     monkeypatch.setattr(tools, "TOOLKIT", Path("/nowhere"))
-    tools.find.cache_clear()
     tools.every.cache_clear()
     tools.release.cache_clear()
     yield monkeypatch
-    tools.find.cache_clear()
     tools.every.cache_clear()
     tools.release.cache_clear()
 
