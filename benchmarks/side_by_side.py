@@ -25,6 +25,7 @@ from kernelpro.manager import create_plugin_manager
 from kernelpro.profiling import roofline
 from kernelpro.profiling.counters import ncu, ncu_report, packs
 from kernelpro.profiling.dispatch import Dispatcher
+from kernelpro.profiling.throughput import measured_class
 from kernelpro.ranking import shortlist
 from kernelpro.records import (
     Candidate,
@@ -195,7 +196,7 @@ def _seen(profile: Profile, dispatcher: Dispatcher, name: str, device: str, seco
     )
     own = [d for d in found if longest is None or d.kernel == longest.name]
     return Seen(
-        measured=roofline.measured_class(seen),
+        measured=measured_class(seen),
         top=tuple(d.detector for d in shortlist(own, TOP)),
         seconds=seconds,
         kernels=len(profile.kernels),

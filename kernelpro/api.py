@@ -22,7 +22,7 @@ from kernelpro.judge.audit import Audit, audited
 from kernelpro.judge.judge import Judge, JudgeSettings
 from kernelpro.manager import create_plugin_manager
 from kernelpro.profiling.cpu import callgrind
-from kernelpro.profiling.roofline import SpeedOfLight, speed_of_light
+from kernelpro.profiling.speed_of_light import SpeedOfLight, speed_of_light
 from kernelpro.records import (
     Candidate,
     Confirmation,

@@ -17,6 +17,7 @@ from kernelpro.judge.judge import Judge, JudgeSettings, Session
 from kernelpro.profiling import roofline
 from kernelpro.profiling.dispatch import Dispatcher
 from kernelpro.profiling.sass import ahead
+from kernelpro.profiling.speed_of_light import speed_of_light
 from kernelpro.records import (
     Build,
     Candidate,
@@ -69,7 +70,7 @@ class Bench:
         self.target = target
         self.hooks = hooks
         self.machine: Machine = target.machine()
-        self.light = roofline.speed_of_light(problem, self.machine)
+        self.light = speed_of_light(problem, self.machine)
         self.dispatcher = Dispatcher(hooks.detectors(), hooks.origins())
         self.judge = Judge(
             problem, target, settings=settings or JudgeSettings(), sol_us=self.light.sol_us

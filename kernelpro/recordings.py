@@ -22,6 +22,7 @@ from kernelpro.problems.module import essentials
 from kernelpro.profiling import roofline
 from kernelpro.profiling.counters import ncu, ncu_report, report_file
 from kernelpro.profiling.counters.ncu_report import StoredRule
+from kernelpro.profiling.counters.packs import DURATION
 from kernelpro.profiling.dispatch import Dispatcher
 from kernelpro.profiling.sass import facts as sass_facts
 from kernelpro.profiling.timeline import facts as timeline_facts
@@ -38,9 +39,6 @@ from kernelpro.records import (
     Problem,
     Profile,
 )
-
-DURATION = "gpu__time_duration.sum"
-DEVICE_NAME = "device__attribute_display_name"
 
 
 class RecordingError(KernelproError):

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from kernelpro.api import Observer, Result
 from kernelpro.cli import text
-from kernelpro.profiling.roofline import SpeedOfLight
+from kernelpro.profiling.speed_of_light import SpeedOfLight
 from kernelpro.records import Machine, Outcome, Problem, Step
 from kernelpro.report import duration
 from kernelpro.search.tree import Tree

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kernelpro import Evaluation, Metric, Problem, Session, hookimpl
-from kernelpro.profiling import peaks, roofline
+from kernelpro.profiling import peaks
 from kernelpro.profiling.cpu import callgrind, facts, host, instruction_mix, rates, resources
 from kernelpro.profiling.cpu.disassembly import ListingError
 from kernelpro.profiling.remote import absent, ask
+from kernelpro.profiling.speed_of_light import arithmetic_peak, speed_of_light
 
 SHARES = (
     "cpu.time_us",
@@ -71,8 +72,8 @@ def shares(problem: Problem, evaluation: Evaluation) -> dict[str, Metric]:
     machine = peaks.machine("cpu")
     if machine is None:
         return found | absent(SHARES[3:], "this machine's peaks were not measured")
-    path, peak = roofline.arithmetic_peak(problem, machine)
-    light = roofline.speed_of_light(problem, machine)
+    path, peak = arithmetic_peak(problem, machine)
+    light = speed_of_light(problem, machine)
     for name, value, limit, what in (
         ("cpu.bandwidth_share", moved, machine.bandwidth_bytes_per_s, "measured bandwidth"),
         ("cpu.flops_share", done, peak, f"measured {path} peak"),

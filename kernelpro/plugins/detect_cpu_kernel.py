@@ -2,9 +2,9 @@
 
 from kernelpro import Action, Detector, Diagnosis, Evidence, detector, hookimpl
 from kernelpro.profiling.cpu.bounds import room, where
-from kernelpro.profiling.roofline import BUSY, NEAR_ROOF
 from kernelpro.profiling.speed_of_light import output_bytes
 from kernelpro.profiling.thresholds import cut
+from kernelpro.profiling.throughput import BUSY, NEAR_ROOF
 
 LINE_BYTES = 64
 # Cycles that an event costs, by the vendors' optimisation manuals: a wrong guess of a branch 15 to
@@ -63,7 +63,7 @@ def far_from_roof(evidence: Evidence) -> Diagnosis | None:
     light = profile["cpu.sol_share"]
     if max(bytes_share, flops_share) >= BUSY or not 0 < light < cut("far_from_roof.light"):
         return None
-    # Cache-resident problems have a bound that is low on purpose: see roofline.speed_of_light.
+    # Cache-resident problems have a bound that is low on purpose: see speed_of_light.
     reachable = max(bytes_share, light)
     return Diagnosis(
         bottleneck=(

@@ -2,8 +2,8 @@
 
 from kernelpro import Action, Detector, Diagnosis, Evidence, detector, hookimpl
 from kernelpro.profiling.readings import reading
-from kernelpro.profiling.roofline import is_matmul
 from kernelpro.profiling.sass.estimate import shown
+from kernelpro.profiling.speed_of_light import is_matmul
 from kernelpro.profiling.thresholds import cut
 
 MAJOR = "device__attribute_compute_capability_major"

@@ -4,8 +4,8 @@ from kernelpro import Action, Detector, Diagnosis, Evidence, detector, hookimpl
 from kernelpro.profiling.issue_slots import ISSUE
 from kernelpro.profiling.pipes import FMA, TENSOR
 from kernelpro.profiling.readings import first_reading, fraction, reading
-from kernelpro.profiling.roofline import is_matmul
 from kernelpro.profiling.sass.estimate import BACKED, STATIC, by_issue, shown
+from kernelpro.profiling.speed_of_light import is_matmul
 from kernelpro.profiling.thresholds import cut
 
 MAJOR = "device__attribute_compute_capability_major"

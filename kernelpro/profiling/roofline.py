@@ -12,17 +12,14 @@ from kernelpro.profiling.readings import fraction, reading
 from kernelpro.profiling.speed_of_light import (
     SpeedOfLight,
     arithmetic_peak,
-    is_matmul,
     on_datasheet,
     speed_of_light,
 )
 from kernelpro.profiling.throughput import (
-    BUSY,
     CUDA_COMPUTE,
     CUDA_LEVELS,
     CUDA_MEMORY,
     CUDA_UNITS,
-    NEAR_ROOF,
     class_of,
     cuda_shares,
     device_share,
@@ -30,19 +27,6 @@ from kernelpro.profiling.throughput import (
     measured_class,
 )
 from kernelpro.records import Classification, Evaluation, Machine, Problem, Profile
-
-__all__ = [
-    "BUSY",
-    "NEAR_ROOF",
-    "NEEDS",
-    "SpeedOfLight",
-    "arithmetic_peak",
-    "classify",
-    "classify_recorded",
-    "is_matmul",
-    "measured_class",
-    "speed_of_light",
-]
 
 # By target, what is collected beside the detectors' needs: what classify reads and, on a CPU, the
 # shares of its peaks, which bound gains and are shown with every profile.

@@ -5,7 +5,7 @@ import torch
 
 from kernelpro import Evaluation, Kernel, Metric, Outcome, Profile
 from kernelpro.profiling import pipes, roofline, throughput
-from kernelpro.profiling.speed_of_light import element_bytes
+from kernelpro.profiling.speed_of_light import arithmetic_peak, element_bytes, speed_of_light
 from tests.profiling.samples import accepted, machine, problem, profile
 
 MATMUL = {"aten::addmm": 1}
@@ -110,7 +110,7 @@ def test_without_a_measurement_the_class_is_unknown(target):
     ],
 )
 def test_speed_of_light_is_the_largest_term(flops, min_bytes, bound, sol_us):
-    light = roofline.speed_of_light(problem(flops, min_bytes), machine())
+    light = speed_of_light(problem(flops, min_bytes), machine())
     assert light.bound == bound
     assert light.sol_us == pytest.approx(sol_us)
 
@@ -130,29 +130,29 @@ def test_arithmetic_takes_the_path_that_dtype_and_policy_allow(
     target, dtype, operators, precision, path
 ):
     task = problem(dtype=dtype, operators=operators, precision=precision)
-    assert roofline.arithmetic_peak(task, machine(target))[0] == path
+    assert arithmetic_peak(task, machine(target))[0] == path
 
 
 def test_what_stays_in_a_cpus_cache_does_not_bound_the_time():
     task = problem(0, 8_000_000)
-    held = roofline.speed_of_light(task, machine(cache_bytes=32_000_000))
+    held = speed_of_light(task, machine(cache_bytes=32_000_000))
     assert (held.bound, held.sol_us) == ("launches", 5.0)
     assert "cache" in held.note
-    half = roofline.speed_of_light(task, machine(cache_bytes=4_000_000))
+    half = speed_of_light(task, machine(cache_bytes=4_000_000))
     assert half.sol_us == pytest.approx(400)
     assert half.work_us == pytest.approx(800)
-    assert roofline.speed_of_light(task, machine()).note == ""
+    assert speed_of_light(task, machine()).note == ""
 
 
 def test_on_a_gpu_only_outputs_may_stay_in_cache():
     task = problem(0, 8_000_000)  # 4 MB of it is the output
-    light = roofline.speed_of_light(task, machine("cuda", cache_bytes=50_000_000))
+    light = speed_of_light(task, machine("cuda", cache_bytes=50_000_000))
     assert light.sol_us == pytest.approx(400)
 
 
 def test_a_machine_without_peaks_gives_no_bound_and_no_class():
     bare = machine(bandwidth_bytes_per_s=0.0, flops_per_s={}, launch_us=0.0)
-    light = roofline.speed_of_light(problem(), bare)
+    light = speed_of_light(problem(), bare)
     assert (light.sol_us, light.bound) == (0.0, "")
     found = roofline.classify(problem(), bare, accepted(), Profile())
     assert found.measured == "unknown"
