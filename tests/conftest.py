@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from kernelpro import targets
+
 REPO = Path(__file__).parents[1]
+
+
+def pytest_runtest_setup(item):
+    """Skip what is marked `gpu` where the CUDA target cannot be used, and say why."""
+    if item.get_closest_marker("gpu") is not None:
+        cuda = targets.get("cuda").availability()
+        if not cuda.ok:
+            pytest.skip(f"{cuda.reason}; run `make gpu-test` where an NVIDIA GPU is usable")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,19 +1,12 @@
 """The judge on a real GPU; each rule has its twin on the CPU in test_judge.py."""
 
 import pytest
-import torch
 
 from kernelpro import targets
 from kernelpro.judge.judge import Judge
 from kernelpro.records import Candidate, Outcome, Problem
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(
-        not torch.cuda.is_available(),
-        reason="no NVIDIA GPU is usable; run `make gpu-test` where one is",
-    ),
-]
+pytestmark = pytest.mark.gpu
 
 SOURCE = """
 import torch

@@ -10,12 +10,6 @@ from kernelpro.profiling.counters.launches import aggregate
 from kernelpro.profiling.counters.metric_set import MetricSet
 from kernelpro.profiling.counters.packs import DURATION, LITE
 
-gpu = pytest.mark.gpu
-needs_gpu = pytest.mark.skipif(
-    not torch.cuda.is_available(),
-    reason="no NVIDIA GPU is usable; run `make gpu-test` where one is",
-)
-
 
 def place(root, name):
     path = root / name
@@ -88,7 +82,7 @@ def test_values_of_two_sets_are_joined_by_launch():
         cupti.merge(first, second[:1])
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU; run it where none is")
 def test_without_a_gpu_the_answer_is_a_reason_and_the_call_still_ran():
     calls = []
     seen = cupti.collect(lambda: calls.append(1), packs=[["dram__bytes_read.sum"]])
@@ -106,8 +100,7 @@ def measured(call, packs):
     return seen
 
 
-@gpu
-@needs_gpu
+@pytest.mark.gpu
 def test_every_kernel_of_a_call_is_counted_and_named_on_a_gpu():
     x = torch.randn(1 << 24, device="cuda")
 
@@ -124,8 +117,7 @@ def test_every_kernel_of_a_call_is_counted_and_named_on_a_gpu():
     assert aggregate(seen["ranges"])["dram__bytes_read.sum"] > 1.2 * x.numel() * 4
 
 
-@gpu
-@needs_gpu
+@pytest.mark.gpu
 def test_copies_and_fills_are_no_kernels_on_a_gpu():
     x, y = torch.randn(1 << 20, device="cuda"), torch.empty(1 << 20, device="cuda")
 
@@ -138,8 +130,7 @@ def test_copies_and_fills_are_no_kernels_on_a_gpu():
     assert len(seen["launches"]) == len(seen["ranges"])
 
 
-@gpu
-@needs_gpu
+@pytest.mark.gpu
 def test_a_second_collection_finds_its_set_ready_on_a_gpu():
     x = torch.randn(1 << 20, device="cuda")
 
@@ -153,7 +144,6 @@ def test_a_second_collection_finds_its_set_ready_on_a_gpu():
     assert len(cupti._PROFILERS) == 1
 
 
-@gpu
-@needs_gpu
+@pytest.mark.gpu
 def test_libcupti_is_found_beside_torch_on_a_gpu():
     assert any(Path(path).is_file() for path in libcupti.libraries())

@@ -5,13 +5,7 @@ from kernelpro.plugins import collect_timeline
 from kernelpro.profiling.timeline import trace
 from tests.profiling.samples import accepted
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(
-        not torch.cuda.is_available(),
-        reason="no NVIDIA GPU is usable; run `make gpu-test` where one is",
-    ),
-]
+pytestmark = pytest.mark.gpu
 
 
 def traced(call):
