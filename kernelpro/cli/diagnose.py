@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from kernelpro.cli.arguments import add_without, positive
@@ -81,7 +82,7 @@ def _kernel(examined: "Examined", top: int, metrics: bool) -> list[str]:
         estimate = f" (estimates {rule.speedup_pct:.0f} % {rule.speedup_kind})"
         lines.append(
             f"  the profiler's own rule {rule.name}{estimate if rule.speedup_pct else ''}: "
-            f"{' '.join(rule.message.split())[:160]}"
+            f"{shorten(rule.message, 160, placeholder=' ...')}"
         )
     return [line for line in lines if line]
 

@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from textwrap import shorten
 from typing import Any, Protocol
 
 from kernelpro.api import Observer, Result
@@ -84,7 +85,7 @@ class Lines(Quiet):
         if step.evaluation.outcome not in (Outcome.ACCEPTED, Outcome.DUPLICATE):
             message = step.evaluation.message.strip().splitlines()
             if message:
-                print(f"{'':16}{message[-1][:160]}", flush=True)
+                print(f"{'':16}{shorten(message[-1], 160, placeholder=' ...')}", flush=True)
 
 
 class JsonLines(Quiet):

@@ -1,6 +1,7 @@
 """What commands print about searches and measurements; plain text and plain JSON values."""
 
 from collections.abc import Sequence
+from textwrap import shorten
 from typing import Any
 
 from kernelpro.api import Result
@@ -31,8 +32,8 @@ def step_line(step: Step) -> str:
     if step.parent is None:
         timing = step.evaluation.timing
         return f"baseline {duration(timing.median_us)}" if timing else "baseline"
-    what = step.candidate.rationale.splitlines()[0] if step.candidate.rationale else ""
-    return f"{outcome(step.evaluation):24} {what[:90]}"
+    what = shorten(step.candidate.rationale.partition("\n")[0], 110, placeholder=" ...")
+    return f"{outcome(step.evaluation):24} {what}"
 
 
 def outcome(evaluation: Evaluation) -> str:

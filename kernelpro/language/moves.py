@@ -192,7 +192,8 @@ def _reason(knob: str, by: int, changed: Schedule) -> str:
     target = target_of(changed)
     for edits in ACTIONS.values():
         for name, change, why in edits.get(target, ()):
-            if name == knob and change in (by, getattr(changed, knob)):
+            wanted = by if isinstance(change, int) else getattr(changed, knob)
+            if name == knob and change == wanted:
                 return why
     return "a neighbour that was not measured yet"
 

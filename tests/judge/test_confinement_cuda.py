@@ -130,7 +130,10 @@ def test_the_confinement_is_in_force_on_the_card_too(card):
         pytest.param(
             NVCC,
             id="nvcc",
-            marks=pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on PATH; install the CUDA toolkit"),
+            marks=pytest.mark.skipif(
+                shutil.which("nvcc") is None,
+                reason="nvcc is not on PATH; install the CUDA toolkit",
+            ),
         ),
     ],
 )

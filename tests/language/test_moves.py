@@ -28,6 +28,15 @@ def test_the_default_and_all_its_neighbours_are_legal(name, machine):
         assert "->" in move.rationale
 
 
+def test_a_neighbour_tells_the_reason_of_its_own_direction():
+    works = prepare(problems.load("row_softmax")).works
+    start = CpuSchedule(vec=4, unroll=2, threads=2)
+    said = [move.rationale for move in neighbours(start, works, LIMITS)]
+    assert "threads 2 -> 1: fewer threads to start and to wait for" in said
+    assert "unroll 2 -> 1: a neighbour that was not measured yet" in said
+    assert "vec 4 -> 8: wider vectors do more elements per instruction" in said
+
+
 def test_a_large_problem_starts_with_streaming_stores_and_all_threads():
     works = prepare(problems.load("row_softmax")).works
     start = default(CPU, works, "cpu", LIMITS)

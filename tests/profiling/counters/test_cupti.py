@@ -82,7 +82,7 @@ def test_values_of_two_sets_are_joined_by_launch():
         cupti.merge(first, second[:1])
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU; run it where none is")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here; run it where none is")
 def test_without_a_gpu_the_answer_is_a_reason_and_the_call_still_ran():
     calls = []
     seen = cupti.collect(lambda: calls.append(1), packs=[["dram__bytes_read.sum"]])
