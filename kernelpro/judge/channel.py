@@ -57,6 +57,7 @@ class Channel:
         self.connection = connection
         self._phase_end: float | None = None
         self._process: int | None = None
+        self._poll = select.poll()
 
     def close(self) -> None:
         """Close this end; a worker that still lives ends."""
@@ -69,6 +70,8 @@ class Channel:
         """Notice this process's end even if others that it started hold its end of the channel."""
         with contextlib.suppress(OSError):  # before Linux 5.3, or it has been reaped
             self._process = os.pidfd_open(pid)
+            self._poll.register(self.connection, select.POLLIN)
+            self._poll.register(self._process, select.POLLIN)
 
     def request(
         self, op: str, deadline_s: float, *, limit: int = REPLY_BYTES, **fields: Any
@@ -175,10 +178,7 @@ class Channel:
             raise Hung
         try:
             if self._process is not None:
-                poll = select.poll()
-                poll.register(self.connection, select.POLLIN)
-                poll.register(self._process, select.POLLIN)
-                ready = [descriptor for descriptor, _ in poll.poll(1000 * left)]
+                ready = [descriptor for descriptor, _ in self._poll.poll(1000 * left)]
                 if ready == [self._process]:  # and nothing that it said before is left to read
                     raise Gone
             self.connection.settimeout(max(0.001, end - time.monotonic()))

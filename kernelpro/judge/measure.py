@@ -5,7 +5,8 @@ same without the call. On CUDA events decide, behind a kernel that spins until a
 the block are queued, so that they hold the GPU's time and not the launches'. The judge's clock
 attests them: they must not fall short of the time of a block of calls less that of a block
 without calls. Timed calls get inputs that no earlier call had, and a random sample of their
-outputs is kept for comparison.
+outputs is kept for comparison. A kept call must not take much longer than a timed one: work that
+is put off until somebody looks would show there.
 """
 
 import random
@@ -32,6 +33,12 @@ LONG_CALL_US = 20_000.0  # unless calls take so long that an interruption hardly
 HASTY_PAIRS = 3  # enough when even they took three times the time that timing may take
 AGREEMENT = 0.25  # events may fall short of the judge's wall clock by this share,
 AGREEMENT_US = 40.0  # or by this much a call: honest kernels of 70 us fell short by up to 28 us
+LATE_CALLS = 3  # kept calls without which nothing is said about them
+MANY_CALLS = 8  # from so many on their lower quartile counts, and not the least of them
+LATE_FACTOR = 3.0  # own: keeping outputs may cost so many times what it costs the baseline, whose
+# outputs may lie nearer,
+LATE_SHARE = 0.25  # besides this share of a call,
+LATE_US = 20.0  # and this
 SPIN_MARGIN = 1.5  # of the time that queueing a block's launches took
 MOST_SPIN_US = 100_000.0
 NOT_ALONE = "; another kernelpro held the device's lock, so both may have been timed at once"
@@ -68,6 +75,9 @@ class Side:
         slopes_us: on CUDA, the judge's wall time of each block less that of one without calls,
             for each call.
         nulls_us: on the CPU, times of handshakes without a call.
+        kept_us: on the CPU, times of calls whose outputs were kept, with that copy in them.
+        copies_us: of the baseline on the CPU, how long such a copy and telling of it take,
+        tellings_us: and how long telling of it takes.
         calls: timed calls in a block.
         spin_us: on CUDA, how long a block's first kernel spins.
     """
@@ -76,13 +86,18 @@ class Side:
     times_us: list[list[float]] = field(default_factory=list)
     slopes_us: list[float] = field(default_factory=list)
     nulls_us: list[float] = field(default_factory=list)
+    kept_us: list[float] = field(default_factory=list)
+    copies_us: list[float] = field(default_factory=list)
+    tellings_us: list[float] = field(default_factory=list)
     calls: int = 1
     spin_us: float = 0.0
+    _medians: list[float] = field(default_factory=list)
 
     def block_us(self) -> list[float]:
         """Median of each block, less the handshake's."""
         null = self._null_us()
-        return [max(timing.median(block) - null, LEAST_US) for block in self.times_us]
+        self._medians += [timing.median(block) for block in self.times_us[len(self._medians) :]]
+        return [max(median - null, LEAST_US) for median in self._medians]
 
     def all_us(self) -> list[float]:
         """Every call's time, less the handshake's."""
@@ -190,7 +205,7 @@ class Stopwatch:
                 threads=self.threads if candidate.device == "cpu" else 0,
             ),
             challenges=kept,
-            inconsistency=_inconsistency(sides[1]),
+            inconsistency=_inconsistency(sides[1]) or _lateness(*sides),
             candidate_us=mine,
             baseline_us=theirs,
             ratios=ratios,
@@ -235,7 +250,7 @@ class Stopwatch:
     ) -> Challenge | None:
         try:
             if side.worker.device == "cpu":
-                return self._cpu_block(side, switched, challenged)
+                return self._cpu_block(side, switched, challenged, is_base=is_base)
             return self._cuda_block(side, switched, challenged, attested=not is_base)
         except Failure as failure:
             if is_base:
@@ -277,7 +292,9 @@ class Stopwatch:
             for _ in range(NULLS_PER_BLOCK)
         ]
 
-    def _cpu_block(self, side: Side, switched: bool, challenged: int) -> Challenge | None:
+    def _cpu_block(
+        self, side: Side, switched: bool, challenged: int, *, is_base: bool
+    ) -> Challenge | None:
         if switched:
             time.sleep(self.settings.settle_s)
             self._cpu_call(side.worker)  # warms threads and caches; not counted
@@ -287,10 +304,14 @@ class Stopwatch:
             if n == challenged:
                 # A call that cannot be told from the others, whose outputs are taken the moment
                 # that it returns; its time, with that copy in it, does not count.
-                _, index, salt = self._cpu_call(side.worker, b"c")
-                challenge = self._fetch(side.worker, index, salt)
+                spent, index, salt = self._cpu_call(side.worker, b"c")
+                side.kept_us.append(spent / 1e3)
+                challenge = self._fetch(side, index, salt)
         side.times_us.append(times)
         side.nulls_us += self._handshakes(side.worker)
+        if is_base:
+            self._cpu_call(side.worker)
+            side.copies_us.append(self._telling(side.worker)[1])
         return challenge
 
     # --- CUDA -------------------------------------------------------------------------------
@@ -330,12 +351,20 @@ class Stopwatch:
             side.slopes_us.append((wall_us - empty_us) / side.calls)
         if challenged < 0 or not attested:
             return None
-        return self._fetch(side.worker, self._order[challenged], self._salts[challenged])
+        return self._fetch(side, self._order[challenged], self._salts[challenged])
 
     # --- both -------------------------------------------------------------------------------
 
-    def _fetch(self, worker: WorkerProcess, index: int, salt: int) -> Challenge:
+    def _telling(self, worker: WorkerProcess) -> tuple[dict[str, Any], float]:
+        """Have the last outputs told, and copied unless they were kept; says how long, in us."""
+        began = time.perf_counter_ns()
         reply = worker.channel.request("fetch", self.settings.call_deadline_s, earlier=False)
+        return reply, (time.perf_counter_ns() - began) / 1e3
+
+    def _fetch(self, side: Side, index: int, salt: int) -> Challenge:
+        worker = side.worker
+        reply, spent_us = self._telling(worker)
+        side.tellings_us.append(spent_us)
         problem = form_error(reply, self.bank, worker.device)
         expected = self.bank.expected(True)[index]
         outputs = (
@@ -400,4 +429,25 @@ def _inconsistency(side: Side) -> str:
     return (
         f"CUDA events in its process say {events_us:.1f} us a call, but the judge's clock saw "
         f"{slope_us:.1f} us"
+    )
+
+
+def _lateness(base: Side, candidate: Side) -> str:
+    """Compare calls whose outputs were kept with timed ones, by what a copy costs the baseline.
+
+    A candidate that took over its end of the channel could answer a timed call at once, and compute
+    when its outputs are wanted. Its fastest kept calls count, since an interruption only makes them
+    longer.
+    """
+    kept = candidate.kept_us
+    if len(kept) < LATE_CALLS or not base.copies_us or not base.tellings_us:
+        return ""
+    copy_us = max(min(base.copies_us) - min(base.tellings_us), 0.0)
+    call_us = timing.median([t for block in candidate.times_us for t in block])
+    late_us = timing.percentile(kept, 25 if len(kept) >= MANY_CALLS else 0) - call_us
+    if late_us <= LATE_FACTOR * copy_us + LATE_SHARE * call_us + LATE_US:
+        return ""
+    return (
+        f"calls whose outputs are kept take it {late_us:.1f} us longer than the timed ones, and "
+        f"copying them takes {copy_us:.1f} us: it computes after it has answered"
     )

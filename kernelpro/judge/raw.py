@@ -271,14 +271,20 @@ def swap_places(salt: int, sizes: Iterable[int], swaps: int = 4) -> list[list[tu
     return places
 
 
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
 def swap(tensor: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> None:
     """Swap pairs of elements of a dense tensor in place; places count in memory order."""
     if not pairs:
         return
     line = flat(tensor)
-    to = torch.tensor([i for pair in pairs for i in pair], device=tensor.device)
-    source = torch.tensor([i for a, b in pairs for i in (b, a)], device=tensor.device)
-    line[to] = line[source]
+    to, source = [i for pair in pairs for i in pair], [i for a, b in pairs for i in (b, a)]
+    if tensor.device.type == "cpu" and (bits := _BITS.get(tensor.element_size())) is not None:
+        same = line.view(bits).numpy()  # a tenth of what indexing a tensor costs
+        same[to] = same[source]
+        return
+    line[torch.tensor(to, device=tensor.device)] = line[torch.tensor(source, device=tensor.device)]
 
 
 def private_map(descriptor: int) -> mmap.mmap:

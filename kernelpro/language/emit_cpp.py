@@ -10,7 +10,14 @@ from kernelpro.language.names import Names, number, row_index
 from kernelpro.language.plan import Pass, Planner, Source, Value, plan
 from kernelpro.language.regions import Load, Region
 from kernelpro.language.schedule import CpuSchedule
-from kernelpro.language.vector_math import BOOLEAN, FUNCTIONS, PARTIAL, PREAMBLE, STREAM
+from kernelpro.language.vector_math import (
+    BOOLEAN,
+    FUNCTIONS,
+    INCLUDES,
+    PARTIAL,
+    PREAMBLE,
+    STREAM,
+)
 
 FLAGS = (
     "-std=c++17",
@@ -46,23 +53,40 @@ NEUTRAL = {"sum": "0.0f", "prod": "1.0f", "amax": "-INF", "amin": "INF"}
 TYPES = {"float32": "float", "bool": "uint8_t", "int64": "int64_t"}
 
 
-def emit(
-    graph: Graph, regions: Iterable[tuple[str, Region]], schedule: CpuSchedule, comment: str
-) -> str:
-    """Return one C++ source with an `extern "C"` function for each named region."""
+def emit(graph: Graph, kernels: Iterable[tuple[str, Region, CpuSchedule]], comment: str) -> str:
+    """Return one C++ source with an `extern "C"` function for each named region.
+
+    Kernels with vectors of different length have a namespace of their own each.
+    """
+    groups: dict[int, list[tuple[str, Region, CpuSchedule]]] = {}
+    for kernel in kernels:
+        groups.setdefault(kernel[2].vec, []).append(kernel)
+    parts = [f"// {comment}", INCLUDES]
+    for vec, group in groups.items():
+        if len(groups) == 1:
+            parts.append(_group(graph, group, vec))
+        else:
+            name = f"vectors_of_{vec}"
+            parts.append(
+                f"namespace {name} {{\n{_group(graph, group, vec)}}}  // namespace {name}\n"
+            )
+    return "\n".join(parts)
+
+
+def _group(graph: Graph, kernels: Iterable[tuple[str, Region, CpuSchedule]], vec: int) -> str:
     bodies, needed, features = [], set[str](), set[str]()
-    for name, region in regions:
+    for name, region, schedule in kernels:
         kernel = _Kernel(graph, region, schedule, name)
         bodies.append(kernel.text())
         needed |= kernel.needed
         features |= kernel.features
-    parts = [f"// {comment}", PREAMBLE.replace("@W@", str(schedule.vec)).rstrip()]
+    parts = [PREAMBLE.replace("@W@", str(vec)).strip()]
     if "partial" in features:
         parts.append(PARTIAL.rstrip())
     if "bool" in features:
         parts.append(BOOLEAN.rstrip())
     if "stream" in features:
-        parts.append(STREAM.replace("@W@", str(schedule.vec)).rstrip())
+        parts.append(STREAM.replace("@W@", str(vec)).rstrip())
     parts += [FUNCTIONS[name][1].rstrip() for name in FUNCTIONS if name in _closure(needed)]
     return "\n".join(parts) + "\n" + "\n".join(bodies)
 

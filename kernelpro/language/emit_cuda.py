@@ -47,21 +47,37 @@ MAX_32_BIT = (1 << 31) - (1 << 24)
 """Beyond so many elements an index with its stride no longer fits into 32 bits."""
 
 
-def emit(
-    graph: Graph, regions: Iterable[tuple[str, Region]], schedule: CudaSchedule, comment: str
-) -> str:
-    """Return one CUDA source with an `extern "C"` kernel for each named region."""
-    regions = list(regions)
-    kernels = [_Kernel(graph, region, schedule, name) for name, region in regions]
+def emit(graph: Graph, kernels: Iterable[tuple[str, Region, CudaSchedule]], comment: str) -> str:
+    """Return one CUDA source with an `extern "C"` kernel for each named region.
+
+    Kernels whose schedules read and write memory in different ways have a namespace each.
+    """
+    kernels = list(kernels)
+    large = any(region.elements > MAX_32_BIT for _, region, _ in kernels)
+    groups: dict[tuple[int, str, str, bool], list[_Kernel]] = {}
+    for name, region, schedule in kernels:
+        key = schedule.vec, schedule.loads, schedule.stores, schedule.passes == "one"
+        groups.setdefault(key, []).append(_Kernel(graph, region, schedule, name))
+    parts = [f"// {comment}"]
+    for place, group in enumerate(groups.values()):
+        if len(groups) == 1:
+            parts.append(_group(group, large))
+        else:
+            name = f"schedule{place}"
+            parts.append(f"namespace {name} {{\n{_group(group, large)}}}  // namespace {name}\n")
+    return "\n".join(parts)
+
+
+def _group(kernels: "list[_Kernel]", large: bool) -> str:
+    schedule = kernels[0].schedule
     bodies = [kernel.text() for kernel in kernels]
-    large = any(region.elements > MAX_32_BIT for _, region in regions)
     preamble = PREAMBLE.replace("@INDEX@", "long long" if large else "int")
     preamble = preamble.replace("@V@", str(schedule.vec))
     preamble = preamble.replace("@LOAD@", LOADS[schedule.loads])
     own = "cached" if schedule.loads == "read_only" else schedule.loads
     preamble = preamble.replace("@OWN@", LOADS[own])
     preamble = preamble.replace("@STORE@", STORES[schedule.stores])
-    parts = [f"// {comment}", preamble.rstrip()]
+    parts = [preamble.strip()]
     if any(kernel.groups for kernel in kernels):
         parts.append(GROUP.rstrip())
         if schedule.passes == "one":

@@ -15,7 +15,7 @@ from kernelpro.language import emit_cpp, emit_cuda, torch_text
 from kernelpro.language.graph import Graph, uses
 from kernelpro.language.names import Names
 from kernelpro.language.regions import Region, Stage
-from kernelpro.language.schedule import CpuSchedule, CudaSchedule, Schedule, text
+from kernelpro.language.schedule import CpuSchedule, Schedule
 from kernelpro.records import Problem
 
 EXPECT = '''
@@ -74,11 +74,20 @@ def _blocks(device, pieces, per_multiprocessor):
     return min(pieces, per_multiprocessor * count)
 '''
 
+BEGIN = (
+    "# The kernels as a program of kernelpro's kernel language, from which this file was written:"
+)
+END = "# (end of the program)"
+
 DROPPED = frozenset({"get_inputs", "get_init_inputs", "SIZES", "ModelNew"})
 
 
 def candidate_source(
-    problem: Problem, graph: Graph, stages: Sequence[Stage], schedule: Schedule
+    problem: Problem,
+    graph: Graph,
+    stages: Sequence[Stage],
+    schedules: Sequence[Schedule],
+    program: str,
 ) -> str:
     """Return the candidate's text.
 
@@ -86,10 +95,16 @@ def candidate_source(
         problem: whose module is wrapped.
         graph: its operator graph.
         stages: the graph's regions and torch calls.
-        schedule: how the kernels run; legal for every region.
+        schedules: how each region's kernel runs; legal for it.
+        program: the program in the kernel language that all this comes from.
     """
-    regions = [(f"region{i}", r) for i, r in enumerate(s for s in stages if isinstance(s, Region))]
-    future, body = _problem_text(problem, _Forward(graph, stages, regions, schedule).lines())
+    regions = [region for region in stages if isinstance(region, Region)]
+    kernels = [
+        (f"region{i}", region, schedule)
+        for i, (region, schedule) in enumerate(zip(regions, schedules, strict=True))
+    ]
+    forward = _Forward(graph, stages, kernels, problem.target).lines()
+    future, body = _problem_text(problem, forward)
     comment = f"Kernels for {problem.name}, written for one shape and one schedule."
     device = problem.target
     parts = [
@@ -97,28 +112,44 @@ def candidate_source(
         "Parameters and their initial values are the original module's. For inference: no\n"
         "gradient flows through the kernels. Other shapes than those it was made for raise\n"
         'ValueError.\n"""\n',
-        f"# {text(schedule)}\n",
+        f"{as_comment(program)}\n",
         *(f"{line}\n" for line in future),
     ]
-    if isinstance(schedule, CpuSchedule):
-        source = emit_cpp.emit(graph, regions, schedule, comment)
+    if problem.target == "cpu":
+        source = emit_cpp.emit(graph, kernels, comment)  # type: ignore[arg-type]  # CpuSchedules
         parts += ["import torch\n\n", body]
         parts += [f'\n\nCPP_SOURCE = r"""\n{source}"""\n\nCPP_FLAGS = {emit_cpp.FLAGS!r}\n\n']
         loader = Path(targets.__path__[0], "cpp_loader.py").read_text(encoding="utf-8")
         parts += ["\n# --- loader ---\n", _as_comment(loader), "\n", CPP_GLUE]
-        for name, region in regions:
+        for name, region, _ in kernels:
             count = len(Names(graph, region).parameters)
             parts.append(f"_kernels.{name}.argtypes = [ctypes.c_void_p] * {count}\n")
             parts.append(f"_kernels.{name}.restype = None\n")
     else:
-        source = emit_cuda.emit(graph, regions, schedule, comment)
+        source = emit_cuda.emit(graph, kernels, comment)  # type: ignore[arg-type]  # CudaSchedules
         parts += ["import functools\n\nimport cupy\nimport torch\n\n", body]
         parts += [f'\n\nCUDA_SOURCE = r"""\n{source}"""\n\nCUDA_OPTIONS = {emit_cuda.OPTIONS!r}\n']
         parts.append(CUDA_GLUE)
-        for name, _ in regions:
+        for name, _, _ in kernels:
             parts.append(f'_{name} = _module.get_function("{name}")\n')
     parts.append("\n" + EXPECT.replace("@DEVICE@", device))
     return "".join(parts)
+
+
+def as_comment(program: str) -> str:
+    """Return a program as the comment that a candidate carries it in."""
+    return "\n".join([BEGIN, *(f"# {line}" for line in program.splitlines()), END])
+
+
+def program_in(source: str) -> str | None:
+    """Return the text of the program that a candidate carries, or None."""
+    lines = source.splitlines()
+    if BEGIN not in lines:
+        return None
+    lines = lines[lines.index(BEGIN) + 1 :]
+    if END not in lines:
+        return None
+    return "".join(f"{line.removeprefix('# ')}\n" for line in lines[: lines.index(END)])
 
 
 def _as_comment(loader: str) -> str:
@@ -210,11 +241,11 @@ class _Forward:
         self,
         graph: Graph,
         stages: Sequence[Stage],
-        regions: Sequence[tuple[str, Region]],
-        schedule: Schedule,
+        kernels: Sequence[tuple[str, Region, Schedule]],
+        target: str,
     ) -> None:
-        self.graph, self.stages, self.schedule = graph, stages, schedule
-        self.kernels = {id(region): name for name, region in regions}
+        self.graph, self.stages, self.target = graph, stages, target
+        self.kernels = {id(region): (name, schedule) for name, region, schedule in kernels}
         self.names: dict[int, str] = {}
         self.taken = {name for name, _ in graph.arguments} | {"self", "torch", "device", "stream"}
         self.out: list[str] = []
@@ -239,7 +270,7 @@ class _Forward:
             if node.kind == "parameter" and node.id in needed:
                 self.names[node.id] = self._fresh(node.name)
                 self._expect(self.names[node.id], _attribute(node.name), node.id)
-        if isinstance(self.schedule, CudaSchedule):
+        if self.target == "cuda":
             first = tensors[0][0] if tensors else next(iter(self.names.values()))
             self.out.append(f"stream = _stream({first})")
         last = self._last_readers()
@@ -292,7 +323,7 @@ class _Forward:
         return result
 
     def _launch(self, region: Region) -> None:
-        graph, kernel = self.graph, self.kernels[id(region)]
+        graph, (kernel, schedule) = self.graph, self.kernels[id(region)]
         in_place = dict(region.in_place)
         for number in dict.fromkeys(load.node for _, load in region.loads):
             if not graph.nodes[number].contiguous:
@@ -317,20 +348,19 @@ class _Forward:
             f"{self.names[number]}.data_ptr()" for number in Names(graph, region).parameters
         ]
         listed = ", ".join(pointers)
-        if isinstance(self.schedule, CpuSchedule):
+        if isinstance(schedule, CpuSchedule):
             self.out.append(f"_kernels.{kernel}({listed})")
         else:
-            pieces, per = emit_cuda.grid(graph, region, self.schedule)
+            pieces, per = emit_cuda.grid(graph, region, schedule)
             device = f"{pointers[0].removesuffix('.data_ptr()')}.get_device()"
             blocks = f"_blocks({device}, {pieces}, {per})" if per else str(pieces)
             tail = "," if len(pointers) == 1 else ""
             self.out.append(
-                f"_{kernel}(({blocks},), ({self.schedule.threads},), ({listed}{tail}), "
-                "stream=stream)"
+                f"_{kernel}(({blocks},), ({schedule.threads},), ({listed}{tail}), stream=stream)"
             )
 
     def _like(self) -> str:
-        if isinstance(self.schedule, CpuSchedule):
+        if self.target == "cpu":
             return ""
         return ', device="cuda"'
 

@@ -1,8 +1,10 @@
-"""What to change in a schedule: the default start, moves that a diagnosis asks for, neighbours."""
+"""What to change in a program: the default start, moves that a diagnosis asks for, neighbours."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from kernelpro.language.program import Program, with_schedules
+from kernelpro.language.rewrites import Rewritten, rewrites
 from kernelpro.language.schedule import (
     KNOBS,
     UNKNOWN,
@@ -21,9 +23,9 @@ from kernelpro.records import Machine
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A schedule to try next, why it may be faster, and the detector that asks for it, if any."""
+    """A program to try next, why it may be faster, and the detector that asks for it, if any."""
 
-    schedule: Schedule
+    program: Program
     rationale: str
     inspired_by: str = ""
 
@@ -91,6 +93,14 @@ ACTIONS: dict[str, dict[str, tuple[_Edit, ...]]] = {
             ("blocks", 1, "more resident blocks hide latency"),
         )
     },
+    "less_unrolling": {
+        "cpu": (("unroll", -1, "less code and fewer registers in flight"),),
+        "cuda": (("unroll", -1, "fewer registers for each thread"),),
+    },
+    "recompute": {
+        "cpu": (("staging", "none", "values are recomputed, which spares a buffer's traffic"),),
+        "cuda": (("staging", "none", "values are recomputed, which frees registers"),),
+    },
     "fewer_blocks_per_sm": {
         "cuda": (
             ("min_blocks", -1, "more registers for each thread"),
@@ -99,7 +109,18 @@ ACTIONS: dict[str, dict[str, tuple[_Edit, ...]]] = {
     },
     "read_only_loads": {"cuda": (("loads", "read_only", "inputs go through the read-only path"),)},
 }
-"""The vocabulary that detectors and proposers share."""
+"""The vocabulary that detectors and proposers share, as far as it is about schedules."""
+
+REWRITES: dict[str, tuple[str, ...]] = {
+    "hoist_reciprocal": ("divide_once",),
+    "cheaper_arithmetic": ("divide_once", "fold_constants", "factor_out"),
+    "balance_pipes": ("divide_once", "factor_out"),
+    "factor": ("factor_out",),
+    "one_pass": ("moments",),
+    "fuse": ("merge_kernels",),
+    "split_kernel": ("split_kernel",),
+}
+"""Actions that ask for rewrites (see `rewrites.py`)."""
 
 
 def default(
@@ -160,43 +181,89 @@ def _cuda_starts(works: Sequence[Work]) -> Iterator[CudaSchedule]:
             yield CudaSchedule(vec=vec, threads=threads, rows=rows, staging=staging)
 
 
-def answers(action: str, schedule: Schedule, works: Sequence[Work], limits: Limits) -> list[Move]:
-    """Return the legal moves that do what a detector's action says; none for an unknown one."""
-    moves = []
-    for knob, change, why in ACTIONS.get(action, {}).get(target_of(schedule), ()):
-        if isinstance(change, int):
-            changed = step(schedule, knob, change)
-        else:
-            changed = jump(schedule, knob, change)
-        if changed is None or changed == schedule:
+def first(
+    program: Program, machine: Machine, works: Sequence[Work], limits: Limits = UNKNOWN
+) -> Program:
+    """Return the program with a sound schedule for each of its kernels."""
+    schedules = [default(machine, [work], program.target, limits) for work in works]
+    return with_schedules(program, schedules)
+
+
+def answers(
+    action: str, program: Program, works: Sequence[Work], limits: Limits, kernel: str = ""
+) -> list[Move]:
+    """Return the moves that do what a detector's action says; none for an unknown one.
+
+    Args:
+        action: its name.
+        program: what to change.
+        works: of its kernels, in order.
+        limits: of the machine.
+        kernel: the kernel that the detector saw, `region0` and so on; or empty for all.
+    """
+    moves: list[Move] = []
+    for knob, change, why in ACTIONS.get(action, {}).get(program.target, ()):
+        for places in _places(len(works), kernel):
+            moves += _changed(program, works, limits, places, knob, change, why)
+    for rewritten in rewrites(program):
+        if rewritten.name in REWRITES.get(action, ()):
+            moves.append(_move(rewritten))
+    return list({move.program: move for move in reversed(moves)}.values())[::-1]
+
+
+def neighbours(program: Program, works: Sequence[Work], limits: Limits) -> list[Move]:
+    """Return the programs that differ in one knob of one kernel by one place, or by a rewrite."""
+    moves: list[Move] = []
+    for place in range(len(works)):
+        for knob in KNOBS[program.target]:
+            for by in (1, -1):
+                why = _reason(knob, by, program.schedules[place])
+                moves += _changed(program, works, limits, (place,), knob, by, why)
+    return moves + [_move(rewritten) for rewritten in rewrites(program)]
+
+
+def _places(count: int, kernel: str) -> list[tuple[int, ...]]:
+    """Which kernels to change together, best first: the one that was seen, all, each."""
+    each = [(place,) for place in range(count)]
+    every = tuple(range(count))
+    seen = [place for place in each if kernel == f"region{place[0]}"]
+    return list(dict.fromkeys([*seen, every, *each]))
+
+
+def _changed(
+    program: Program,
+    works: Sequence[Work],
+    limits: Limits,
+    places: Sequence[int],
+    knob: str,
+    change: int | str,
+    why: str,
+) -> list[Move]:
+    """Change a knob of some kernels, of those where that is legal; one move or none."""
+    schedules, said = list(program.schedules), []
+    for place in places:
+        now = schedules[place]
+        changed = step(now, knob, change) if isinstance(change, int) else jump(now, knob, change)
+        if changed is None or changed == now or legal(changed, [works[place]], limits):
             continue
-        if not legal(changed, works, limits):
-            moves.append(Move(schedule=changed, rationale=_said(schedule, changed, knob, why)))
-    return moves
+        schedules[place] = changed
+        where = f"kernel {place}: " if len(works) > 1 and len(places) == 1 else ""
+        said.append(f"{where}{knob} {getattr(now, knob)} -> {getattr(changed, knob)}: {why}")
+    if not said:
+        return []
+    return [Move(program=with_schedules(program, schedules), rationale=said[0])]
 
 
-def neighbours(schedule: Schedule, works: Sequence[Work], limits: Limits) -> list[Move]:
-    """Return the legal schedules that differ in one knob by one place."""
-    moves = []
-    for knob in KNOBS[target_of(schedule)]:
-        for by in (1, -1):
-            changed = step(schedule, knob, by)
-            if changed is not None and not legal(changed, works, limits):
-                why = _reason(knob, by, changed)
-                moves.append(Move(schedule=changed, rationale=_said(schedule, changed, knob, why)))
-    return moves
+def _move(rewritten: Rewritten) -> Move:
+    return Move(program=rewritten.program, rationale=f"{rewritten.name}: {rewritten.why}")
 
 
-def _reason(knob: str, by: int, changed: Schedule) -> str:
+def _reason(knob: str, by: int, schedule: Schedule) -> str:
     """Find the sentence of an action that makes this change."""
-    target = target_of(changed)
+    changed = step(schedule, knob, by)
     for edits in ACTIONS.values():
-        for name, change, why in edits.get(target, ()):
-            wanted = by if isinstance(change, int) else getattr(changed, knob)
+        for name, change, why in edits.get(target_of(schedule), ()):
+            wanted = by if isinstance(change, int) else getattr(changed, knob, None)
             if name == knob and change == wanted:
                 return why
     return "a neighbour that was not measured yet"
-
-
-def _said(before: Schedule, after: Schedule, knob: str, why: str) -> str:
-    return f"{knob} {getattr(before, knob)} -> {getattr(after, knob)}: {why}"

@@ -106,7 +106,7 @@ def partition(graph: Graph) -> tuple[Stage, ...]:
             stages += [Call(node=node) for node in groups[number]]
         else:
             stages.append(region)
-    return tuple(_finished(graph, stages))
+    return tuple(finished(graph, stages))
 
 
 def _joins(
@@ -161,7 +161,7 @@ def _order(graph: Graph, groups: list[list[int]], owner: dict[int, int]) -> Iter
         yield from visit(group)
 
 
-def _finished(graph: Graph, stages: Sequence[Stage]) -> Iterator[Stage]:
+def finished(graph: Graph, stages: Sequence[Stage]) -> Iterator[Stage]:
     """Fill in what each region must write, and what it may overwrite."""
     readers: dict[int, set[int]] = {}
     aliased = {graph.base(use.node) for use in uses(graph.outputs)}
@@ -210,11 +210,11 @@ def analyse(graph: Graph, nodes: Sequence[int]) -> Region | None:
         return None
     if spaces:
         ((elements, columns),) = spaces
-        return _fit(graph, nodes, elements // columns, columns)
+        return fit(graph, nodes, elements // columns, columns)
     elements = members[0].numel
     if any(m.numel != elements for m in members) or elements < 1:
         return None
-    flat = _fit(graph, nodes, 1, elements)
+    flat = fit(graph, nodes, 1, elements)
     if flat is not None and all(load.columns or load.period == 1 for _, load in flat.loads):
         return flat
     lengths = {
@@ -223,12 +223,13 @@ def analyse(graph: Graph, nodes: Sequence[int]) -> Region | None:
     fits = [
         region
         for columns in sorted(lengths, reverse=True)
-        if columns > 1 and (region := _fit(graph, nodes, elements // columns, columns))
+        if columns > 1 and (region := fit(graph, nodes, elements // columns, columns))
     ]
     return next((r for r in fits if r.rows >= MIN_ROWS), fits[0] if fits else None)
 
 
-def _fit(graph: Graph, nodes: Sequence[int], rows: int, columns: int) -> Region | None:
+def fit(graph: Graph, nodes: Sequence[int], rows: int, columns: int) -> Region | None:
+    """Lay nodes over rows of columns, or say that they do not fit by None."""
     full: set[int] = set()
     loads: list[tuple[tuple[int, int], Load]] = []
     inside = set(nodes)

@@ -1,15 +1,13 @@
 """How a kernel runs: every choice that changes its speed and not its result.
 
-A schedule is a frozen record of knobs with a one-line text form, and `legal` says by a small
+A schedule is a frozen record of knobs, and `legal` says by a small
 model of the machine's resources whether a kernel with it can run. It knows no operator.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
-
-PREFIX = "schedule:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +109,7 @@ _CLASSES: dict[str, type[CpuSchedule] | type[CudaSchedule]] = {
 
 
 class ScheduleError(ValueError):
-    """A text is not a schedule; the message says what was expected."""
+    """A knob cannot have that value; the message says what was expected."""
 
 
 def target_of(schedule: Schedule) -> str:
@@ -119,52 +117,29 @@ def target_of(schedule: Schedule) -> str:
     return "cpu" if isinstance(schedule, CpuSchedule) else "cuda"
 
 
-def text(schedule: Schedule) -> str:
-    """Return the schedule on one line, such as `schedule: cpu vec=8 unroll=2 ...`."""
-    knobs = " ".join(f"{f.name}={getattr(schedule, f.name)}" for f in fields(schedule))
-    return f"{PREFIX} {target_of(schedule)} {knobs}"
+def from_knobs(target: str, knobs: Mapping[str, Any]) -> Schedule:
+    """Make a schedule of the knobs that are given; the others have their defaults.
 
-
-def parse(line: str) -> Schedule:
-    """Read what `text` wrote; knobs may come in any order, and each must be there.
+    Args:
+        target: `cpu` or `cuda`.
+        knobs: values by name.
 
     Raises:
-        ScheduleError: it is not such a line.
+        ScheduleError: a knob is unknown, or cannot have its value.
     """
-    words = line.strip().split()
-    if len(words) < 2 or words[0] != PREFIX or words[1] not in KNOBS:
-        raise ScheduleError(
-            f"a schedule starts with `{PREFIX} cpu` or `{PREFIX} cuda`, but found {line!r:.80}"
-        )
-    knobs = KNOBS[words[1]]
-    values: dict[str, Any] = {}
-    for word in words[2:]:
-        name, sign, value = word.partition("=")
-        if name not in knobs or not sign:
-            raise ScheduleError(
-                f"expected one of {', '.join(knobs)} as NAME=VALUE, but found {word!r}"
-            )
-        if name in values:
-            raise ScheduleError(f"knob {name!r} is given twice")
-        allowed = {str(v): v for v in knobs[name]}
-        if value not in allowed:
-            shown = "1..1024" if len(allowed) > 20 else ", ".join(allowed)
+    for name, value in knobs.items():
+        allowed = KNOBS[target].get(name)
+        if allowed is None:
+            raise ScheduleError(f"expected one of {', '.join(KNOBS[target])}, but found {name!r}")
+        if value not in allowed or isinstance(value, bool):
+            shown = "1..1024" if len(allowed) > 20 else ", ".join(repr(v) for v in allowed)
             raise ScheduleError(f"{name} must be one of {shown}, but is {value!r}")
-        values[name] = allowed[value]
-    if missing := [name for name in knobs if name not in values]:
-        raise ScheduleError(f"expected a value for {', '.join(missing)}, but found none")
-    return _CLASSES[words[1]](**values)
+    return _CLASSES[target](**knobs)
 
 
-def find(source: str) -> Schedule | None:
-    """Read the schedule that a candidate's source carries as a comment line, if it does."""
-    for line in source.splitlines():
-        if line.startswith(f"# {PREFIX}"):
-            try:
-                return parse(line[2:])
-            except ScheduleError:
-                return None
-    return None
+def described(schedule: Schedule) -> str:
+    """Return the knobs on one line, such as `vec=8 unroll=2 ...`."""
+    return " ".join(f"{f.name}={getattr(schedule, f.name)}" for f in fields(schedule))
 
 
 def step(schedule: Schedule, knob: str, by: int) -> Schedule | None:
@@ -267,6 +242,27 @@ def legal(schedule: Schedule, works: Sequence[Work], limits: Limits = UNKNOWN) -
     if isinstance(schedule, CpuSchedule):
         return _legal_cpu(schedule, works, limits)
     return _legal_cuda(schedule, works)
+
+
+def adapted(schedule: Schedule, work: Work) -> Schedule:
+    """Return the schedule without the choices that mean nothing for a region.
+
+    One schedule for several regions becomes one for each: a region without a reduction has no
+    accumulators, a short row no long iteration.
+    """
+    if not work.online:
+        schedule = replace(schedule, passes="multi")
+    if not work.slots[schedule.passes]:
+        schedule = replace(schedule, staging="none")
+    if not work.reductions:
+        schedule = replace(schedule, accumulators=1)
+    if isinstance(schedule, CudaSchedule):
+        return replace(schedule, rows=1) if work.mapped else schedule
+    while schedule.unroll > 1 and schedule.vec * schedule.unroll > max(work.columns, 8):
+        unroll = schedule.unroll // 2
+        accumulators = min(schedule.accumulators, unroll)
+        schedule = replace(schedule, unroll=unroll, accumulators=accumulators)
+    return schedule
 
 
 def _legal_cpu(schedule: CpuSchedule, works: Sequence[Work], limits: Limits) -> str:

@@ -6,10 +6,11 @@ over all float32 arguments. Infinities, NaN, overflow and underflow come out as 
 flag that assumes them away is needed.
 """
 
-PREAMBLE = r"""
-#include <stdint.h>
+INCLUDES = """#include <stdint.h>
 #include <string.h>
+"""
 
+PREAMBLE = r"""
 constexpr int W = @W@;  // lanes of a vector
 typedef float vf __attribute__((vector_size(4 * W)));
 typedef int32_t vi __attribute__((vector_size(4 * W)));

@@ -1,16 +1,23 @@
-"""Understand a problem once, and write candidates for any schedule."""
+"""Understand a problem once, and write candidates for programs in the kernel language."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
+from kernelpro.language import moves
 from kernelpro.language import schedule as schedules
-from kernelpro.language.graph import Graph
-from kernelpro.language.module import candidate_source
+from kernelpro.language.graph import Graph, Use
+from kernelpro.language.lift import lift
+from kernelpro.language.lower import Lowered, lower
+from kernelpro.language.module import candidate_source, program_in
+from kernelpro.language.parse import ProgramError, nearest, parse
 from kernelpro.language.plan import work
-from kernelpro.language.regions import Region, Stage, partition
-from kernelpro.language.schedule import Schedule, Work
+from kernelpro.language.program import Program, Stage, Type, text, type_text
+from kernelpro.language.regions import Region, partition
+from kernelpro.language.regions import Stage as Piece
+from kernelpro.language.schedule import UNKNOWN, CpuSchedule, CudaSchedule, Schedule, Work
 from kernelpro.language.trace import Untraceable, trace
-from kernelpro.records import Problem
+from kernelpro.records import Machine, Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +32,7 @@ class Prepared:
     """
 
     graph: Graph | None
-    stages: tuple[Stage, ...]
+    stages: tuple[Piece, ...]
     works: tuple[Work, ...]
     reason: str
 
@@ -84,20 +91,158 @@ def explain(problem: Problem) -> str:
     return "\n".join(lines)
 
 
-def write(problem: Problem, schedule: Schedule) -> str:
-    """Return a candidate's source.
+def first_program(problem: Problem, schedule: Schedule) -> Program:
+    """Return the program that the language itself makes of a problem.
+
+    Args:
+        problem: the problem.
+        schedule: for every kernel, as far as it means something there.
 
     Raises:
-        ValueError: there is nothing to fuse, or the schedule is not legal for the problem.
+        ProgramError: there is nothing to fuse, or the schedule is for another target.
     """
     prepared = prepare(problem)
     if prepared.graph is None or prepared.reason:
-        raise ValueError(f"no kernel can be written for {problem.name}: {prepared.reason}")
+        raise ProgramError(f"no kernel can be written for {problem.name}: {prepared.reason}")
     if schedules.target_of(schedule) != problem.target:
-        raise ValueError(
+        raise ProgramError(
             f"{problem.name} is bound to {problem.target}, but the schedule is for "
             f"{schedules.target_of(schedule)}"
         )
-    if why := schedules.legal(schedule, prepared.works):
-        raise ValueError(f"{schedules.text(schedule)} cannot run {problem.name}: {why}")
-    return candidate_source(problem, prepared.graph, prepared.stages, schedule)
+    given = [schedules.adapted(schedule, one) for one in prepared.works]
+    return lift(problem.name, problem.target, prepared.graph, prepared.stages, given)
+
+
+def check(problem: Problem, program: Program, limits: schedules.Limits = UNKNOWN) -> Lowered:
+    """Check that a program is one for a problem and that its kernels can run.
+
+    Args:
+        problem: what it must compute.
+        program: the program.
+        limits: of the machine, as far as known.
+
+    Raises:
+        ProgramError: its arguments, parameters or results are not the problem's, its values do
+            not fit together, or a kernel cannot run with its schedule.
+    """
+    prepared = prepare(problem)
+    if prepared.graph is None:
+        raise ProgramError(f"no kernel can be written for {problem.name}: {prepared.reason}")
+    if program.target != problem.target:
+        raise ProgramError(
+            f"{problem.name} is bound to {problem.target}, but the program is for {program.target}"
+        )
+    lowered = lower(program)
+    _same_interface(prepared.graph, program, lowered.graph)
+    for stage, schedule, one in zip(
+        (s for s in program.stages if isinstance(s, Stage) and s.schedule is not None),
+        lowered.schedules,
+        lowered.works,
+        strict=True,
+    ):
+        if why := schedules.legal(schedule, [one], limits):
+            raise ProgramError(f"this kernel cannot run: {why}", stage.at)
+    return lowered
+
+
+def write_program(problem: Problem, program: Program) -> str:
+    """Return the source of the candidate that a program describes.
+
+    Raises:
+        ProgramError: as for `check`.
+    """
+    prepared, lowered = prepare(problem), check(problem, program)
+    assert prepared.graph is not None
+    graph = replace(
+        lowered.graph,
+        arguments=tuple(
+            (name, number)
+            for (name, _), (_, number) in zip(
+                prepared.graph.arguments, lowered.graph.arguments, strict=True
+            )
+        ),
+        constants=prepared.graph.constants,
+    )
+    return candidate_source(problem, graph, lowered.pieces, lowered.schedules, text(program))
+
+
+def write(problem: Problem, schedule: Schedule) -> str:
+    """Return the source of the first program's candidate, with one schedule for all its kernels.
+
+    Raises:
+        ProgramError: there is nothing to fuse, or the schedule is not legal for the problem.
+    """
+    return write_program(problem, first_program(problem, schedule))
+
+
+def find(source: str) -> Program | None:
+    """Return the program that a candidate carries, if it carries one that can be read."""
+    words = program_in(source)
+    if words is None:
+        return None
+    try:
+        return parse(words)
+    except ProgramError:
+        return None
+
+
+def start(problem: Problem, machine: Machine, limits: schedules.Limits = UNKNOWN) -> Program:
+    """Return the first program, each kernel with a sound schedule for its sizes.
+
+    Raises:
+        ProgramError: there is nothing to fuse.
+    """
+    works = prepare(problem).works
+    plain = CpuSchedule() if problem.target == "cpu" else CudaSchedule()
+    return moves.first(first_program(problem, plain), machine, works, limits)
+
+
+def _same_interface(wanted: Graph, program: Program, found: Graph) -> None:
+    """Refuse a program whose arguments, parameters or results are not the problem's."""
+
+    def kinds(graph: Graph) -> list[str]:
+        plain = dict(graph.constants)
+        return [
+            f"the value {plain[name]!r}" if node is None else _kind(graph, node)
+            for name, node in graph.arguments
+        ]
+
+    if kinds(found) != kinds(wanted):
+        raise ProgramError(
+            f"forward takes ({', '.join(kinds(wanted))}), but the program takes "
+            f"({', '.join(kinds(found))})"
+        )
+    real = {node.name: node for node in wanted.nodes if node.kind == "parameter"}
+    for parameter in program.parameters:
+        node = real.get(parameter.qualified)
+        if node is None:
+            hint = nearest(parameter.qualified, real)
+            raise ProgramError(
+                f"forward reads no parameter {parameter.qualified!r}{hint}", parameter.at
+            )
+        if (node.dtype, node.shape) != (parameter.type.dtype, parameter.type.shape):
+            raise ProgramError(
+                f"{parameter.qualified} is {_kind(wanted, node.id)}, not "
+                f"{type_text(parameter.type)}",
+                parameter.at,
+            )
+    if _outline(found, found.outputs) != _outline(wanted, wanted.outputs):
+        raise ProgramError(
+            f"forward returns {_outline(wanted, wanted.outputs)}, but the program returns "
+            f"{_outline(found, found.outputs)}"
+        )
+
+
+def _kind(graph: Graph, number: int) -> str:
+    return type_text(Type(graph.nodes[number].dtype, graph.nodes[number].shape))
+
+
+def _outline(graph: Graph, value: Any) -> str:
+    """Say what a result is made of."""
+    if isinstance(value, Use):
+        return _kind(graph, value.node)
+    if isinstance(value, tuple | list):
+        return f"({', '.join(_outline(graph, item) for item in value)})"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{k!r}: {_outline(graph, v)}' for k, v in value.items())}}}"
+    return repr(value)

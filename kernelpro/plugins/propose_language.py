@@ -1,6 +1,6 @@
 """The built-in proposer: writes kernels in the kernel language, keyed by the parent's diagnoses.
 
-It needs no model and no key. A candidate carries its schedule as a comment, from which the next
+It needs no model and no key. A candidate carries its program as a comment, from which the next
 proposal starts; nothing else is remembered between calls.
 """
 
@@ -21,14 +21,19 @@ AUTHOR = "language"
 def propose(proposal: Proposal) -> Candidate | None:
     """Write the first kernel that was not tried yet: default, diagnosed moves, neighbours."""
     from kernelpro.language import writer  # torch comes with it
+    from kernelpro.language.parse import ProgramError
 
     problem = proposal.problem
     prepared = writer.prepare(problem)
     if prepared.reason:
         return None
     for move in _moves(proposal, prepared):
+        try:
+            source = writer.write_program(problem, move.program)
+        except ProgramError:
+            continue  # a rewrite's program does not fit together
         candidate = Candidate(
-            source=writer.write(problem, move.schedule),
+            source=source,
             language="cpp" if problem.target == "cpu" else "cuda",
             rationale=move.rationale,
             author=AUTHOR,
@@ -40,18 +45,25 @@ def propose(proposal: Proposal) -> Candidate | None:
 
 
 def _moves(proposal: Proposal, prepared: "Prepared") -> Iterator[moves.Move]:
-    works = prepared.works
+    from kernelpro.language import writer
+    from kernelpro.language.parse import ProgramError
+
     limits = schedule.limits_here(proposal.machine.threads)
-    current = schedule.find(proposal.parent.source)
-    if current is None or schedule.legal(current, works, limits):
+    current = writer.find(proposal.parent.source)
+    try:
+        if current is not None:
+            works = writer.check(proposal.problem, current, limits).works
+    except ProgramError:
+        current = None
+    if current is None:
         # The reference, or a stranger's kernel: start, then look around the start.
-        current = moves.default(proposal.machine, works, proposal.problem.target, limits)
-        yield moves.Move(schedule=current, rationale=_start(prepared))
+        current, works = writer.start(proposal.problem, proposal.machine, limits), prepared.works
+        yield moves.Move(program=current, rationale=_start(prepared))
     for diagnosis in proposal.diagnoses:
         for action in diagnosis.actions:
-            for move in moves.answers(action.name, current, works, limits):
+            for move in moves.answers(action.name, current, works, limits, diagnosis.kernel):
                 yield moves.Move(
-                    schedule=move.schedule,
+                    program=move.program,
                     rationale=f"{diagnosis.detector} asks to {action.name}: {move.rationale}",
                     inspired_by=diagnosis.detector,
                 )

@@ -4,44 +4,76 @@ import pytest
 
 from kernelpro import problems
 from kernelpro.language.moves import ACTIONS, answers, default, neighbours
-from kernelpro.language.schedule import CpuSchedule, CudaSchedule, Limits, legal
-from kernelpro.language.writer import prepare
+from kernelpro.language.rewrites import LOCAL
+from kernelpro.language.schedule import CpuSchedule, CudaSchedule, Limits
+from kernelpro.language.writer import check, first_program, prepare, start
 from kernelpro.records import Machine
 
 CPU = Machine(target="cpu", device="test", threads=2, cache_bytes=32 << 20)
 CUDA = Machine(target="cuda", device="test")
 LIMITS = Limits(threads=2, lanes=8)
+NAMES = {*LOCAL, "merge_kernels", "split_kernel"}
+
+
+def started(name, machine=CPU):
+    """A problem's first program and its kernels' sizes."""
+    problem = problems.load(name, target=machine.target)
+    return problem, start(problem, machine, LIMITS), prepare(problem).works
 
 
 @pytest.mark.parametrize("name", problems.bundled())
 @pytest.mark.parametrize("machine", [CPU, CUDA], ids=["cpu", "cuda"])
 def test_the_default_and_all_its_neighbours_are_legal(name, machine):
-    works = prepare(problems.load(name, target=machine.target)).works
-    start = default(machine, works, machine.target, LIMITS)
-    assert legal(start, works, LIMITS) == ""
-    around = neighbours(start, works, LIMITS)
+    problem, program, works = started(name, machine)
+    check(problem, program, LIMITS)
+    around = neighbours(program, works, LIMITS)
     assert len(around) >= 6
-    assert len({move.schedule for move in around}) == len(around)
+    assert len({move.program for move in around}) == len(around)
     for move in around:
-        assert move.schedule != start
-        assert legal(move.schedule, works, LIMITS) == ""
-        assert "->" in move.rationale
+        assert move.program != program
+        assert "->" in move.rationale or move.rationale.partition(":")[0] in NAMES
+        if "->" in move.rationale:
+            check(problem, move.program, LIMITS)
+
+
+def softmax(schedule):
+    problem = problems.load("row_softmax")
+    return first_program(problem, schedule), prepare(problem).works
 
 
 def test_a_neighbour_tells_the_reason_of_its_own_direction():
-    works = prepare(problems.load("row_softmax")).works
-    start = CpuSchedule(vec=4, unroll=2, threads=2)
-    said = [move.rationale for move in neighbours(start, works, LIMITS)]
+    program, works = softmax(CpuSchedule(vec=4, unroll=2, threads=2))
+    said = [move.rationale for move in neighbours(program, works, LIMITS)]
     assert "threads 2 -> 1: fewer threads to start and to wait for" in said
-    assert "unroll 2 -> 1: a neighbour that was not measured yet" in said
+    assert "unroll 2 -> 1: less code and fewer registers in flight" in said
+    assert "prefetch 0 -> 1: lines are fetched before they are needed" in said
     assert "vec 4 -> 8: wider vectors do more elements per instruction" in said
+
+
+def grain_of(program):
+    return [schedule.grain for schedule in program.schedules]
+
+
+def test_each_of_several_kernels_has_its_own_neighbours_and_the_one_seen_comes_first():
+    _, program, works = started("mlp_two_layer")
+    assert len(program.schedules) == len(works) == 2
+    said = [move.rationale for move in neighbours(program, works, LIMITS)]
+    assert any(words.startswith("kernel 0: ") for words in said)
+    assert any(words.startswith("kernel 1: ") for words in said)
+    one, every, other = answers("smaller_grain", program, works, LIMITS, "region1")
+    grains = [grain_of(move.program) for move in (one, every, other)]
+    before = grain_of(program)
+    assert grains[0][0] == before[0]
+    assert grains[0][1] < before[1]
+    assert all(now < then for now, then in zip(grains[1], before, strict=True))
+    assert grains[2][1] == before[1]
 
 
 def test_a_large_problem_starts_with_streaming_stores_and_all_threads():
     works = prepare(problems.load("row_softmax")).works
-    start = default(CPU, works, "cpu", LIMITS)
-    assert isinstance(start, CpuSchedule)
-    assert (start.threads, start.stores, start.vec) == (2, "streaming", 8)
+    first = default(CPU, works, "cpu", LIMITS)
+    assert isinstance(first, CpuSchedule)
+    assert (first.threads, first.stores, first.vec) == (2, "streaming", 8)
     small = default(replace(CPU, cache_bytes=1 << 30), works, "cpu", LIMITS)
     assert isinstance(small, CpuSchedule)
     assert small.stores == "normal"
@@ -49,10 +81,10 @@ def test_a_large_problem_starts_with_streaming_stores_and_all_threads():
 
 def test_a_row_on_the_gpu_is_shared_by_as_many_threads_as_its_length_asks_for():
     wide = prepare(problems.load("row_softmax", target="cuda")).works
-    start = default(CUDA, wide, "cuda")
-    assert isinstance(start, CudaSchedule)
-    assert start.staging == "registers"
-    assert start.threads // start.rows == 64
+    first = default(CUDA, wide, "cuda")
+    assert isinstance(first, CudaSchedule)
+    assert first.staging == "registers"
+    assert first.threads // first.rows == 64
 
 
 @pytest.mark.parametrize(
@@ -71,15 +103,22 @@ def test_a_row_on_the_gpu_is_shared_by_as_many_threads_as_its_length_asks_for():
     ],
 )
 def test_an_action_changes_the_knob_that_it_is_about(action, knob, value):
-    works = prepare(problems.load("row_softmax")).works
-    moves = answers(action, CpuSchedule(vec=4), works, LIMITS)
-    assert getattr(moves[0].schedule, knob) == value
+    program, works = softmax(CpuSchedule(vec=4))
+    moves = answers(action, program, works, LIMITS)
+    assert getattr(moves[0].program.schedules[0], knob) == value
 
 
 def test_actions_that_are_unknown_not_legal_or_of_another_target_change_nothing():
-    works = prepare(problems.load("layer_norm")).works
+    program, works = softmax(CpuSchedule(threads=2, passes="one"))
     for action in ("make_it_fast", "one_pass", "stage_shared", "more_threads", "fuse"):
-        assert answers(action, CpuSchedule(threads=2), works, LIMITS) == []
+        assert answers(action, program, works, LIMITS) == []
+
+
+def test_an_action_that_asks_for_other_arithmetic_gets_a_rewrite():
+    _, program, works = started("layer_norm")
+    (move,) = answers("one_pass", program, works, LIMITS)
+    assert move.rationale.startswith("moments: ")
+    assert move.program != program
 
 
 def test_every_action_of_the_shared_vocabulary_is_known():
@@ -88,6 +127,6 @@ def test_every_action_of_the_shared_vocabulary_is_known():
         "more_rows_per_block fewer_rows_per_block one_pass two_pass stage_registers stage_shared "
         "stage_buffer stage_none streaming_stores normal_stores prefetch static_schedule "
         "dynamic_schedule larger_grain smaller_grain more_blocks_per_sm fewer_blocks_per_sm "
-        "read_only_loads"
+        "read_only_loads less_unrolling recompute"
     )
     assert set(words.split()) == set(ACTIONS)

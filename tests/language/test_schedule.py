@@ -12,11 +12,10 @@ from kernelpro.language.schedule import (
     Schedule,
     ScheduleError,
     Work,
-    find,
+    adapted,
+    from_knobs,
     legal,
-    parse,
     step,
-    text,
 )
 
 WORK = Work(
@@ -39,15 +38,20 @@ def schedules(target: str) -> st.SearchStrategy[Schedule]:
 
 
 @given(st.one_of(schedules("cpu"), schedules("cuda")))
-def test_parsing_what_was_printed_gives_the_same_schedule(schedule):
-    assert parse(text(schedule)) == schedule
-    assert "\n" not in text(schedule)
+def test_a_schedule_is_made_of_its_knobs_again(schedule):
+    target = "cpu" if isinstance(schedule, CpuSchedule) else "cuda"
+    knobs = {f.name: getattr(schedule, f.name) for f in fields(schedule)}
+    assert from_knobs(target, knobs) == schedule
 
 
-@given(st.one_of(schedules("cpu"), schedules("cuda")))
-def test_a_candidate_carries_its_schedule_as_a_comment_line(schedule):
-    source = f'"""doc"""\nimport torch\n# {text(schedule)}\nclass ModelNew: pass\n'
-    assert find(source) == schedule
+@given(schedules("cpu"))
+def test_what_means_nothing_for_a_region_is_left_out(schedule):
+    plain = replace(WORK, slots={"multi": 0, "one": 0}, reductions=0, mapped=True, columns=8)
+    limits = Limits()
+    found = adapted(schedule, plain)
+    assert (found.passes, found.staging, found.accumulators) == ("multi", "none", 1)
+    if schedule.vec <= 8:
+        assert legal(replace(found, stores="normal"), [plain], limits) == ""
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
@@ -58,25 +62,18 @@ def test_each_target_has_at_least_eight_knobs_and_a_list_of_values_for_each(targ
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("knobs", "said"),
     [
-        ("vec=8", "starts with"),
-        ("schedule: tpu vec=8", "starts with"),
-        ("schedule: cpu vec=7", "vec must be one of 4, 8, 16"),
-        ("schedule: cpu speed=9", "expected one of vec, unroll"),
-        ("schedule: cpu vec=8 vec=8", "twice"),
-        ("schedule: cpu vec=8", "expected a value for unroll"),
-        ("schedule: cpu threads=0", "1..1024"),
+        ({"vec": 7}, "vec must be one of 4, 8, 16"),
+        ({"speed": 9}, "expected one of vec, unroll"),
+        ({"threads": 0}, "1..1024"),
+        ({"unroll": True}, "unroll must be one of 1, 2, 4, 8, but is True"),
+        ({"omp": "guided"}, "omp must be one of 'static', 'dynamic'"),
     ],
 )
-def test_an_error_says_what_was_expected(line, said):
+def test_an_error_says_what_was_expected(knobs, said):
     with pytest.raises(ScheduleError, match=said):
-        parse(line)
-
-
-def test_a_source_without_or_with_a_broken_schedule_has_none():
-    assert find("import torch\n") is None
-    assert find("# schedule: cpu vec=banana\n") is None
+        from_knobs("cpu", knobs)
 
 
 @pytest.mark.parametrize(

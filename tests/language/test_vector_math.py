@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from kernelpro.language.vector_math import FUNCTIONS, PREAMBLE
+from kernelpro.language.vector_math import FUNCTIONS, INCLUDES, PREAMBLE
 from kernelpro.targets.cpp_loader import load_cpp
 
 FLAGS = (
@@ -36,7 +36,7 @@ CASES = [
 
 @pytest.fixture(scope="module", params=[4, 8, 16])
 def library(request, folder, needs_compiler):
-    text = PREAMBLE.replace("@W@", str(request.param))
+    text = INCLUDES + PREAMBLE.replace("@W@", str(request.param))
     text += 'extern "C" int lanes() { return W; }\n'
     text += "".join(source for _, source in FUNCTIONS.values())
     for name, _, _ in CASES:

@@ -13,7 +13,7 @@ from kernelpro import (
     Proposal,
     problems,
 )
-from kernelpro.language.schedule import find
+from kernelpro.language.writer import find
 from kernelpro.plugins.propose_language import propose
 
 MACHINE = Machine(target="cpu", device="test", threads=2, cache_bytes=32 << 20)
@@ -38,9 +38,9 @@ def proposal(name="row_softmax", target="cpu", **changes):
 def proposed(asked):
     candidate = propose(asked)
     assert candidate is not None
-    schedule = find(candidate.source)
-    assert schedule is not None
-    return candidate, schedule
+    program = find(candidate.source)
+    assert program is not None
+    return candidate, program.schedules[0]
 
 
 def asking_for(*actions):
