@@ -161,22 +161,19 @@ class _Parser:
         return marks[0]
 
     def _arguments(self, given: ast.arguments) -> tuple[Argument, ...]:
-        if given.posonlyargs or given.kwonlyargs or given.vararg or given.kwarg:
-            odd = next(iter([*given.posonlyargs, *given.kwonlyargs]), given.vararg or given.kwarg)
-            assert odd is not None
-            _refuse(odd, "expected plain arguments: `x: float32[128, 64]` or `flag=True`")
-        values: list[ast.expr | None] = [None] * (len(given.args) - len(given.defaults))
-        values += given.defaults
+        odd: list[ast.AST] = [*given.posonlyargs, *given.kwonlyargs, *given.defaults]
+        odd += [found for found in (given.vararg, given.kwarg) if found is not None]
+        if odd:
+            _refuse(odd[0], "expected plain arguments: `x: float32[128, 64]` or `flag: True`")
         found = []
-        for argument, value in zip(given.args, values, strict=True):
-            name = self._new(argument, argument.arg)
-            if value is not None:
-                plain = self._plain(value)
-                found.append(Argument(name, None, plain, _at(argument)))
-            elif argument.annotation is None:
+        for argument in given.args:
+            name, kind = self._new(argument, argument.arg), argument.annotation
+            if kind is None:
                 _refuse(argument, f"expected the type of {name}: `{name}: float32[128, 64]`")
+            if isinstance(kind, ast.Constant | ast.UnaryOp) or _special(kind) is not None:
+                found.append(Argument(name, None, self._plain(kind), _at(argument)))
             else:
-                found.append(Argument(name, self._type(argument.annotation), at=_at(argument)))
+                found.append(Argument(name, self._type(kind), at=_at(argument)))
         return tuple(found)
 
     def _plain(self, node: ast.expr) -> Any:

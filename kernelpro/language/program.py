@@ -242,7 +242,7 @@ def text(program: Program) -> str:
 
 def _argument(argument: Argument) -> str:
     if argument.type is None:
-        return f"{argument.name}={literal(argument.value)}"
+        return f"{argument.name}: {literal(argument.value)}"
     return f"{argument.name}: {type_text(argument.type)}"
 
 

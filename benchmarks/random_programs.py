@@ -1,0 +1,236 @@
+"""Random programs of the kernel language: each is refused with a reason, or right.
+
+    python -m benchmarks.random_programs [--programs 5000] [--seed 1] [--target cpu] [--out DIR]
+
+Random PyTorch modules are traced; for each, random programs are made of its first one: rewrites,
+kernels split and merged, and a random value for every knob of every kernel. Each must parse, print
+back as it was, and either be refused by the checker before anything is built, or build and be
+accepted by the judge. Exit status 1 if one does neither.
+"""
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelpro import problems, targets
+from kernelpro.judge.judge import Judge, JudgeSettings
+from kernelpro.language import writer
+from kernelpro.language.parse import ProgramError, parse
+from kernelpro.language.program import Program, text, with_schedules
+from kernelpro.language.rewrites import rewrites
+from kernelpro.language.schedule import KNOBS, Limits, from_knobs, limits_here
+from kernelpro.records import Candidate, Outcome, Problem
+
+PER_PROBLEM = 40
+CHANGED = 0.2  # share of knobs that get a random value; many combinations are illegal
+QUICK = JudgeSettings(
+    min_pairs=3, max_pairs=3, max_timing_s=0.05, block_s=0.0, settle_s=0.0, hopeless=1e-9
+)
+UNARY = (
+    "torch.tanh({})",
+    "torch.sigmoid({})",
+    "torch.relu({})",
+    "-{}",
+    "torch.abs({})",
+    "torch.exp(torch.tanh({}))",
+    "torch.log(torch.abs({}) + 1.5)",
+    "torch.log1p(torch.abs({}))",
+    "torch.expm1(torch.tanh({}))",
+    "torch.sqrt(torch.abs({}) + 0.01)",
+    "torch.rsqrt(torch.abs({}) + 0.1)",
+    "torch.reciprocal(torch.abs({}) + 0.5)",
+    "torch.erf({})",
+    "F.gelu({})",
+    "F.silu({})",
+    "torch.clamp({}, -0.75, 1.25)",
+    "{} * 0.3",
+    "{} + 1.25",
+    "{} / 3.0",
+)
+BINARY = (
+    "{} + {}",
+    "{} - {}",
+    "{} * torch.sigmoid({})",
+    "{} / (torch.abs({}) + 0.5)",
+    "torch.maximum({}, {})",
+    "torch.minimum({}, {})",
+    "torch.where(x0 > 0.25, {}, {})",
+)
+ROWS = (
+    "{}.mean(-1, keepdim=True)",
+    "{}.amax(-1, keepdim=True)",
+    "{}.amin(-1, keepdim=True)",
+    "({}.sum(-1, keepdim=True) * 0.01)",
+    "torch.logsumexp({}, -1, keepdim=True)",
+    "{}.var(-1, keepdim=True)",
+)
+WHOLE = (
+    "torch.softmax({}, -1)",
+    "torch.log_softmax({}, -1)",
+    "F.layer_norm({}, ({columns},))",
+    "F.rms_norm({}, ({columns},), eps=1e-5)",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What became of one program: `accepted`, `refused`, or the name of a failure."""
+
+    problem: str
+    program: str
+    outcome: str
+    message: str
+
+
+def module(generator: random.Random) -> str:
+    """Write a random module in KernelBench's format."""
+    outer = [generator.randint(1, 12) for _ in range(generator.randint(1, 2))]
+    columns = generator.choice((5, 31, 64, 100, 128, 333, 512))
+    shape = (*outer, columns)
+    inputs = {"x0": shape}
+    if generator.random() < 0.6:
+        inputs["x1"] = generator.choice((shape, (columns,), (*outer, 1), (outer[-1], columns)))
+    width = generator.random() < 0.5
+    lines: list[str] = []
+    full, rows = ["x0"], list[str]()
+    full += [name for name, given in inputs.items() if name != "x0" and given == shape]
+    others = [name for name in inputs if name not in full] + ["self.weight"] * width
+    for number in range(generator.randint(2, 9)):
+        name, kind = f"v{number}", generator.random()
+        operand = generator.choice(full)
+        if kind < 0.35:
+            value = generator.choice(UNARY).format(operand)
+        elif kind < 0.65 or (kind < 0.8 and len(full) > 6):
+            partner = generator.choice(full + others + rows)
+            value = generator.choice(BINARY).format(operand, partner)
+        elif kind < 0.85:
+            lines.append(f"{name} = {generator.choice(ROWS).format(operand)}")
+            rows.append(name)
+            continue
+        else:
+            value = generator.choice(WHOLE).format(operand, columns=columns)
+        lines.append(f"{name} = {value}")
+        full.append(name)
+    results = [full[-1]] + [name for name in rows[-1:] if generator.random() < 0.5]
+    body = "\n".join(f"        {line}" for line in lines)
+    given = ", ".join(f"torch.randn{inputs[name]}".replace(",)", ")") for name in inputs)
+    return (
+        "import torch\nimport torch.nn.functional as F\n\n\nclass Model(torch.nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        f"        self.weight = torch.nn.Parameter(torch.randn({columns}))\n\n"
+        f"    def forward(self, {', '.join(inputs)}):\n{body}\n"
+        f"        return {', '.join(results)}\n\n\n"
+        f"def get_inputs():\n    return [{given}]\n"
+    )
+
+
+def programs(first: Program, generator: random.Random, count: int) -> Iterator[Program]:
+    """Yield random programs that compute what the first does."""
+    for _ in range(count):
+        program = first
+        for _ in range(generator.randint(0, 3)):
+            if choices := list(rewrites(program)):
+                program = generator.choice(choices).program
+        schedules = []
+        for schedule in program.schedules:
+            knobs = {
+                name: generator.choice(values[:3] if name == "threads" else values)
+                for name, values in KNOBS[program.target].items()
+                if generator.random() < CHANGED
+            }
+            start = {f: getattr(schedule, f) for f in KNOBS[program.target]}
+            schedules.append(from_knobs(program.target, start | knobs))
+        yield with_schedules(program, schedules)
+
+
+def judged(judge: Judge, problem: Problem, program: Program, limits: Limits) -> tuple[str, str]:
+    """Take one program from its text to the judge's word: outcome and message."""
+    words = text(program)
+    again = parse(words)
+    if again != program or text(again) != words:
+        return "not_printed_back", "parse(text(program)) is another program"
+    try:
+        writer.check(problem, program, limits)
+        source = writer.write_program(problem, program)
+    except ProgramError as error:
+        return "refused", error.reason
+    language = "cpp" if problem.target == "cpu" else "cuda"
+    candidate = Candidate(source=source, language=language)
+    with judge.judging(candidate, judge.target.build(candidate)) as (found, _):
+        if found.outcome is Outcome.ACCEPTED:
+            return "accepted", found.message
+        return found.outcome.value, found.message
+
+
+def run(count: int, seed: int, target: str) -> Iterator[Row]:
+    """Yield what became of each program; problems that are degenerate are left out."""
+    where = targets.get(target)
+    machine = where.machine()
+    limits = limits_here(machine.threads) if target == "cpu" else Limits()
+    generator = random.Random(seed)
+    done = 0
+    with tempfile.TemporaryDirectory() as folder:
+        while done < count:
+            path = Path(folder) / f"random_{generator.getrandbits(40):x}.py"
+            path.write_text(module(generator), encoding="utf-8")
+            problem = problems.load(str(path), target=target)
+            if writer.prepare(problem).reason:
+                continue
+            with Judge(problem, where, settings=QUICK) as judge:
+                if judge.audit.refused:
+                    continue
+                judge.baseline()
+                first = writer.start(problem, machine, limits)
+                for program in programs(first, generator, min(PER_PROBLEM, count - done)):
+                    outcome, message = judged(judge, problem, program, limits)
+                    done += 1
+                    yield Row(
+                        problem=problem.source,
+                        program=text(program),
+                        outcome=outcome,
+                        message=message,
+                    )
+
+
+def main() -> int:
+    """Judge random programs and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--programs", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--target", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    began = time.monotonic()
+    outcomes: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    failures: list[dict[str, Any]] = []
+    for row in run(args.programs, args.seed, args.target):
+        outcomes[row.outcome] += 1
+        if row.outcome == "refused":
+            reasons[row.message.partition(":")[0][:60]] += 1
+        elif row.outcome != "accepted":
+            failures.append(asdict(row))
+            print(f"{row.outcome}: {row.message[:300]}\n{row.program}", flush=True)
+            if args.out:
+                args.out.mkdir(parents=True, exist_ok=True)
+                (args.out / f"failures-{args.seed}.json").write_text(json.dumps(failures, indent=1))
+        if sum(outcomes.values()) % 100 == 0:
+            print(dict(outcomes), f"{time.monotonic() - began:.0f} s", flush=True)
+    print("refused by the checker because:")
+    for reason, number in reasons.most_common(12):
+        print(f"  {number:5} {reason}")
+    named = ", ".join(f"{number} {outcome}" for outcome, number in outcomes.most_common())
+    print(f"{sum(outcomes.values())} programs: {named}; {time.monotonic() - began:.0f} s")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
