@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from kernelpro import problems, targets
-from kernelpro.api import language_of
 from kernelpro.judge.judge import Judge, JudgeSettings
 from kernelpro.plugins import reject_static
 from kernelpro.records import Candidate, Evaluation, Outcome
+from kernelpro.subjects import language_of
 
 DECISIONS = {Outcome.ACCEPTED: "accept", Outcome.FLAGGED: "flag"}
 # What must not run without end runs out after this; a C++ build gets its time.

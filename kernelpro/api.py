@@ -8,13 +8,12 @@ print(result.table())
 """
 
 import contextlib
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from kernelpro import export
+from kernelpro import export, subjects
 from kernelpro.bench import Bench
 from kernelpro.errors import KernelproError
 from kernelpro.isolation import Hooks
@@ -302,7 +301,7 @@ def profile(
     task = load(problem, chosen, sizes, precision)
     manager, complaints = create_plugin_manager(block=block)
     hooks = Hooks(manager, complaints)
-    subject = _subject(candidate)
+    subject = subjects.read(candidate, task)
     if reason := hooks.reject(task, subject):
         evaluation = Evaluation(outcome=Outcome.REFUSED, message=reason)
         refused = Measured(evaluation=evaluation)
@@ -328,7 +327,7 @@ def check(
     """Judge one candidate file against a problem, without profiling it.
 
     Args:
-        candidate: a .py file with `class ModelNew`.
+        candidate: a .py file with `class ModelNew`, or a program in the kernel language.
         problem: a bundled problem's name or a file in KernelBench's format.
         target: `cpu`, `cuda` or `auto`.
         sizes: module constants of the problem file to replace.
@@ -343,9 +342,9 @@ def check(
     Raises:
         KernelproError: the judge cannot judge: the problem, the target or the file is not usable.
     """
-    subject = _subject(candidate)
     chosen = usable(target)
     task = load(problem, chosen, sizes, precision)
+    subject = subjects.read(candidate, task)
     manager, complaints = create_plugin_manager(block=block)
     hooks = Hooks(manager, complaints)
     settings = replace(
@@ -379,27 +378,6 @@ def audit(
     """
     chosen = usable(target)
     return audited(load(problem, chosen, sizes, precision), chosen.device)
-
-
-def _subject(candidate: str | Path) -> Candidate:
-    path = Path(candidate)
-    try:
-        source = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise KernelproError(f"candidate {path} cannot be read: {error}") from error
-    return Candidate(source=source, language=language_of(source), author=str(path))
-
-
-def language_of(source: str) -> str:
-    """Guess what a candidate's kernels are written in, from the names that it uses."""
-    for pattern, language in (
-        (r"\bCPP_SOURCE\b", "cpp"),
-        (r"\bCUDA_SOURCE\b|\bRawModule\b|\bRawKernel\b|\bload_inline\b", "cuda"),
-        (r"\bimport triton\b|\bfrom triton\b", "triton"),
-    ):
-        if re.search(pattern, source):
-            return language
-    return "torch"
 
 
 class _Told:

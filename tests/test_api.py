@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import kernelpro
-from kernelpro.api import language_of, replay
+from kernelpro.api import replay
 
 GOLDEN = Path(__file__).parent / "golden" / "toy.v1.jsonl"
 
@@ -43,16 +43,3 @@ def test_replay_gives_a_table_with_a_row_for_each_step():
     assert list(table["index"]) == [step.index for step in result.steps]
     assert set(table.columns) >= {"parent", "outcome", "speedup", "reward", "finding"}
     assert result.summary.headline
-
-
-@pytest.mark.parametrize(
-    ("source", "language"),
-    [
-        ('CPP_SOURCE = r""', "cpp"),
-        ("import cupy\ncupy.RawModule(code='')", "cuda"),
-        ("import triton", "triton"),
-        ("import torch", "torch"),
-    ],
-)
-def test_language_of_a_candidate_is_guessed_from_the_names_it_uses(source, language):
-    assert language_of(source) == language

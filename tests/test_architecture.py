@@ -37,6 +37,7 @@ ALLOWED = {
     "isolation": {"errors", "hookspecs", "manager", "records"},
     "report": {"records"},
     "export": {"errors", "records", "report"},
+    "subjects": {"errors", "language", "records"},
     "doctor": {"", "profiling", "targets"},
     "bench": {"isolation", "judge", "profiling", "records", "search", "targets"},
 }

@@ -21,6 +21,8 @@ COMMANDS = (
     "diagnose",
     "check",
     "audit",
+    "program",
+    "sol",
     "export",
     "plugins",
     "calibrate",

@@ -67,7 +67,11 @@ def add_without(parser: argparse.ArgumentParser) -> None:
 
 def add_candidate_options(parser: argparse.ArgumentParser) -> None:
     """Add what names a candidate, its problem and how it is judged."""
-    parser.add_argument("candidate", type=Path, help="a .py file with class ModelNew")
+    parser.add_argument(
+        "candidate",
+        type=Path,
+        help="a .py file with class ModelNew, or a program (kernelpro program)",
+    )
     parser.add_argument("--problem", required=True, help="a bundled problem's name or a .py file")
     add_problem_options(parser)
     add_without(parser)

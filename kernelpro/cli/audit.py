@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
 
     from kernelpro import api
     from kernelpro.errors import KernelproError
-    from kernelpro.judge.audit import files
+    from kernelpro.problems import files
 
     places = files(args.problem)
     if not places:

@@ -13,7 +13,6 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -353,18 +352,3 @@ def _of_parameters(
             code="parameter_without_effect",
             sentence=f"parameters that change no output: {', '.join(idle[:8])}",
         )
-
-
-def files(place: str) -> list[str]:
-    """Problem files of a folder, sorted; a file or a bundled name stands for itself."""
-    path = Path(place)
-    if path.is_dir():
-        return sorted(str(p) for p in path.rglob("*.py") if "class Model(" in _text(p))
-    return [place]
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return ""

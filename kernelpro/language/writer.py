@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from kernelpro.language import moves
@@ -89,6 +90,11 @@ def explain(problem: Problem) -> str:
             node = prepared.graph.nodes[stage.node]
             lines.append(f"torch: {node.op or node.kind}")
     return "\n".join(lines)
+
+
+def reference() -> str:
+    """Return the language's page: what people and models are shown."""
+    return Path(__file__).with_name("reference.md").read_text(encoding="utf-8")
 
 
 def first_program(problem: Problem, schedule: Schedule) -> Program:

@@ -42,6 +42,21 @@ def load(
     return bind.bind(path.stem, origin, _read(path), target, dict(sizes or {}))
 
 
+def files(place: str) -> list[str]:
+    """Problem files of a folder, sorted; a file or a bundled name stands for itself."""
+    path = Path(place)
+    if path.is_dir():
+        return sorted(str(p) for p in path.rglob("*.py") if "class Model(" in _text(p))
+    return [place]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
 def _find(name_or_path: str) -> tuple[Path, str]:
     """Path of the file, and what the record calls its origin."""
     names = bundled()

@@ -35,6 +35,9 @@ class SpeedOfLight:
         bound: the term that sets it: `bytes`, `flops`, `launches`; empty when sol_us is 0.
         intensity: FLOPs per least byte.
         ridge: FLOPs per byte at which the machine turns from memory to compute bound.
+        bytes_us: the term of the bytes that must pass main memory.
+        flops_us: the term of the arithmetic.
+        launch_us: the term of starting one kernel.
         path: name of the arithmetic peak that was used.
         work_us: what bytes and FLOPs alone would take with nothing held in a cache.
         note: what the byte term leaves out, in words, or empty.
@@ -44,6 +47,9 @@ class SpeedOfLight:
     bound: str
     intensity: float
     ridge: float
+    bytes_us: float = 0.0
+    flops_us: float = 0.0
+    launch_us: float = 0.0
     path: str = ""
     work_us: float = 0.0
     note: str = ""
@@ -80,6 +86,9 @@ def speed_of_light(problem: Problem, machine: Machine) -> SpeedOfLight:
         bound=bound if terms[bound] > 0 else "",
         intensity=problem.flops / problem.min_bytes if problem.min_bytes else 0.0,
         ridge=peak / bandwidth if bandwidth > 0 else 0.0,
+        bytes_us=bytes_us,
+        flops_us=flops_us,
+        launch_us=machine.launch_us,
         path=path,
         work_us=max(flops_us, streamed_us),
         note=note,
