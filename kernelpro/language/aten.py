@@ -16,7 +16,10 @@ Arguments = Mapping[str, Any]
 Rule = Callable[["Builder", Arguments], "int | None"]
 
 PRODUCTS = frozenset(["linear", "mm", "addmm", "bmm", "baddbmm", "matmul"])
-"""Library operators whose result is always new memory, dense and in order."""
+"""Products of matrices: their result is always new memory, dense and in order."""
+
+DENSE = PRODUCTS | {"contiguous"}
+"""Library operators whose result is always dense and in order."""
 
 FRESH = PRODUCTS | {
     *("convolution", "conv1d", "conv2d", "conv3d"),
@@ -320,6 +323,70 @@ def _layer_norm(b: Builder, a: Arguments) -> int:
     return b.affine(b.pointwise("mul", centred, scale), a["weight"], a["bias"])
 
 
+def _group_norm(b: Builder, a: Arguments) -> int:
+    """Normalise each group's elements, then scale each channel.
+
+    Two kernels: mean and deviation of each group, then x * scale + shift with both of them per
+    channel, so that the normalised values never go through memory.
+    """
+    x, groups = b.dense(b.tensor(a["input"])), a["num_groups"]
+    count, channels, *space = b.nodes[x].shape
+    each, size = channels // groups, math.prod(space)
+    wide = b.view(x, (count, groups, each, size))
+    columns = b.rows(wide, (-2, -1))
+    mean = b.mean(wide, columns)
+    centred = b.pointwise("sub", wide, mean)
+    squares = b.reduce("sum", b.pointwise("mul", centred, centred), columns)
+    spread = b.pointwise("mul", squares, 1.0 / columns)
+    scale = b.pointwise("rsqrt", b.pointwise("add", spread, float(a["eps"])))
+    shift = b.pointwise("neg", b.pointwise("mul", mean, scale))
+    if a["weight"] is not None:
+        weight = b.view(b.tensor(a["weight"]), (1, groups, each, 1))
+        scale, shift = b.pointwise("mul", scale, weight), b.pointwise("mul", shift, weight)
+    if a["bias"] is not None:
+        bias = b.view(b.tensor(a["bias"]), (1, groups, each, 1))
+        shift = b.pointwise("add", shift, bias)
+    return b.pointwise("add", b.pointwise("mul", wide, scale), shift)
+
+
+def _instance_norm(b: Builder, a: Arguments) -> int:
+    if not a["use_input_stats"] or a["running_mean"] is not None:
+        raise NotCovered
+    x = b.dense(b.tensor(a["input"]))
+    count, channels, *space = b.nodes[x].shape
+    wide = b.view(x, (count, channels, math.prod(space)))
+    spread, centred = b.variance(wide, b.rows(wide, -1), 0.0)
+    scale = b.pointwise("rsqrt", b.pointwise("add", spread, float(a["eps"])))
+    weight, bias = (
+        None if a[name] is None else Use(node=b.view(b.tensor(a[name]), (channels, 1)))
+        for name in ("weight", "bias")
+    )
+    return b.affine(b.pointwise("mul", centred, scale), weight, bias)
+
+
+def _batch_norm(b: Builder, a: Arguments) -> int:
+    """Scale each channel by what was learnt; statistics of the batch itself are left to torch."""
+    if a["training"] or a["running_mean"] is None or a["running_var"] is None:
+        raise NotCovered
+    x = b.tensor(a["input"])
+    channels, *space = b.nodes[x].shape[1:]
+
+    def per_channel(name: str) -> int | None:
+        if a[name] is None:
+            return None
+        return b.view(b.tensor(a[name]), (channels, *([1] * len(space))))
+
+    mean, variance = per_channel("running_mean"), per_channel("running_var")
+    assert mean is not None
+    assert variance is not None
+    scale = b.pointwise("rsqrt", b.pointwise("add", variance, float(a["eps"])))
+    if (weight := per_channel("weight")) is not None:
+        scale = b.pointwise("mul", scale, weight)
+    result = b.pointwise("mul", b.pointwise("sub", x, mean), scale)
+    bias = per_channel("bias")
+    return result if bias is None else b.pointwise("add", result, bias)
+
+
 def _rms_norm(b: Builder, a: Arguments) -> int:
     x = b.tensor(a["input"])
     columns = b.rows(x, range(-len(a["normalized_shape"]), 0))
@@ -393,6 +460,70 @@ def _loss(terms: Callable[[Builder, int, int], int]) -> Rule:
         return _reduce_all(b, reduction, losses) if reduction else losses
 
     return rule
+
+
+def _smooth_l1(b: Builder, a: Arguments) -> int:
+    if (beta := float(a["beta"])) <= 0.0:
+        return _loss(lambda b, x, y: b.pointwise("abs", b.pointwise("sub", x, y)))(b, a) or 0
+
+    def terms(b: Builder, x: int, y: int) -> int:
+        far = b.pointwise("abs", b.pointwise("sub", x, y))
+        near = b.pointwise("mul", b.pointwise("mul", far, far), 0.5 / beta)
+        linear = b.pointwise("sub", far, 0.5 * beta)
+        return b.pointwise("where", b.pointwise("lt", far, beta), near, linear)
+
+    return _loss(terms)(b, a) or 0
+
+
+def _huber(b: Builder, a: Arguments) -> int:
+    delta = float(a["delta"])
+
+    def terms(b: Builder, x: int, y: int) -> int:
+        far = b.pointwise("abs", b.pointwise("sub", x, y))
+        near = b.pointwise("mul", b.pointwise("mul", far, far), 0.5)
+        linear = b.pointwise("mul", b.pointwise("sub", far, 0.5 * delta), delta)
+        return b.pointwise("where", b.pointwise("le", far, delta), near, linear)
+
+    return _loss(terms)(b, a) or 0
+
+
+def _kl_div(b: Builder, a: Arguments) -> int:
+    """target * (log target - x), which is 0 where the target is; see torch.nn.KLDivLoss."""
+
+    def terms(b: Builder, x: int, y: int) -> int:
+        if a["log_target"]:
+            return b.pointwise("mul", b.pointwise("exp", y), b.pointwise("sub", y, x))
+        entropy = b.pointwise("mul", y, b.pointwise("log", y))
+        entropy = b.pointwise("where", b.pointwise("eq", y, 0.0), 0.0, entropy)
+        return b.pointwise("sub", entropy, b.pointwise("mul", y, x))
+
+    return _loss(terms)(b, a) or 0
+
+
+def _triplet_margin(b: Builder, a: Arguments) -> int:
+    """max(|a - p| - |a - n| + margin, 0) of each row; see torch.nn.TripletMarginLoss."""
+    anchor, positive, negative = (b.tensor(a[n]) for n in ("anchor", "positive", "negative"))
+    shapes = {b.nodes[x].shape for x in (anchor, positive, negative)}
+    if a["swap"] or float(a["p"]) != 2.0 or len(shapes) > 1 or len(shapes.pop()) != 2:
+        raise NotCovered
+    columns = b.rows(anchor, -1)
+
+    def distance(other: int) -> int:
+        apart = b.pointwise("add", b.pointwise("sub", anchor, other), float(a["eps"]))
+        return b.pointwise("sqrt", b.reduce("sum", b.pointwise("mul", apart, apart), columns))
+
+    gap = b.pointwise("sub", distance(positive), distance(negative))
+    losses = b.clamp(b.pointwise("add", gap, float(a["margin"])), 0.0, None)
+    reduction = {0: "", 1: "torch.mean", 2: "torch.sum"}[a["reduction"]]
+    if not reduction:
+        return losses
+    return b.add(
+        kind="library",
+        op=reduction,
+        arguments=(Use(node=losses),),
+        shape=(),
+        dtype=b.nodes[losses].dtype,
+    )
 
 
 def _squared_error(b: Builder, x: int, y: int) -> int:
@@ -486,6 +617,13 @@ RULES: dict[str, Rule] = {
     "logsumexp": _logsumexp,
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
+    "group_norm": _group_norm,
+    "instance_norm": _instance_norm,
+    "batch_norm": _batch_norm,
+    "smooth_l1_loss": _smooth_l1,
+    "huber_loss": _huber,
+    "kl_div": _kl_div,
+    "triplet_margin_loss": _triplet_margin,
     "nll_loss": _nll_loss,
     "nll_loss_nd": _nll_loss,
     "cross_entropy_loss": _cross_entropy,

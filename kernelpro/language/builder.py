@@ -109,6 +109,19 @@ class Builder:
             raise NotCovered
         return self.add(kind="view", op="view", operands=(x,), shape=tuple(shape), dtype=node.dtype)
 
+    def dense(self, x: int) -> int:
+        """Return the tensor with its elements in order; torch copies it only if they are not."""
+        node = self.nodes[x]
+        if node.contiguous and node.kind != "expand":
+            return x
+        return self.add(
+            kind="library",
+            op="torch.ops.aten.contiguous.default",
+            arguments=(Use(node=x),),
+            shape=node.shape,
+            dtype=node.dtype,
+        )
+
     def typed(self, x: int) -> int:
         """Give the last result the operator's own element type and shape."""
         node = self.nodes[x]

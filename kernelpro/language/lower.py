@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from kernelpro.language import trace
-from kernelpro.language.aten import FRESH, PRODUCTS
+from kernelpro.language.aten import DENSE, FRESH
 from kernelpro.language.builder import Builder, NotCovered, broadcast
 from kernelpro.language.graph import (
     COMPARISONS,
@@ -419,7 +419,7 @@ class _Lowering:
             keywords=keywords,
             shape=stage.type.shape if stage.type is not None else (),
             dtype=stage.type.dtype if stage.type is not None else "tuple",
-            contiguous=name in PRODUCTS,
+            contiguous=name in DENSE,
             fresh=name in FRESH,
         )
         self.values[stage.name] = number

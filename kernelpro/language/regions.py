@@ -211,8 +211,8 @@ def analyse(graph: Graph, nodes: Sequence[int]) -> Region | None:
     if spaces:
         ((elements, columns),) = spaces
         return fit(graph, nodes, elements // columns, columns)
-    elements = members[0].numel
-    if any(m.numel != elements for m in members) or elements < 1:
+    elements = max(m.numel for m in members)  # smaller ones may have one element a row
+    if elements < 1:
         return None
     flat = fit(graph, nodes, 1, elements)
     if flat is not None and all(load.columns or load.period == 1 for _, load in flat.loads):

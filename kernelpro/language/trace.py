@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from kernelpro.language.aten import FRESH, PRODUCTS, RULES
+from kernelpro.language.aten import DENSE, FRESH, RULES
 from kernelpro.language.builder import Builder, NotCovered
 from kernelpro.language.graph import Device, Graph, Use
 from kernelpro.problems.module import instantiate
@@ -210,7 +210,7 @@ class _Tracer:
             keywords=tuple((key, self._value(item)) for key, item in node.kwargs.items()),
             shape=tuple(value.shape) if single else (),
             dtype=_dtype(value) if single else "tuple",
-            contiguous=name in PRODUCTS,
+            contiguous=name in DENSE,
             fresh=name in FRESH,
         )
         return Use(node=number)

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from kernelpro import problems
+from kernelpro.language.program import text
 from kernelpro.language.schedule import KNOBS, CpuSchedule, legal, limits_here
-from kernelpro.language.writer import prepare, write
+from kernelpro.language.writer import first_program, prepare, write
 
 SMALL = {
     "bias_relu_residual": {"batch": 2, "channels": 13, "height": 7, "width": 5},
@@ -256,3 +257,75 @@ def test_the_kernel_of_two_threads_gives_the_bits_of_one(run):
     one, _, _ = run(problem, CpuSchedule(threads=1, grain=1))
     two, _, _ = run(problem, CpuSchedule(threads=2, grain=4, omp="dynamic"))
     assert torch.equal(one[0], two[0])
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "init", "kernels"),
+    [
+        ("return self.n(x0)", "torch.randn(3, 12, 5, 7)", "self.n = nn.GroupNorm(4, 12)", 2),
+        ("return F.group_norm(x0, 3)", "torch.randn(4, 6, 33)", "", 1),
+        ("return self.n(x0)", "torch.randn(3, 4, 9, 5)", "self.n = nn.InstanceNorm2d(4)", 1),
+        (
+            "return F.instance_norm(x0, weight=self.w, bias=self.b)",
+            "torch.randn(3, 4, 45)",
+            "self.w = nn.Parameter(torch.rand(4))\nself.b = nn.Parameter(torch.rand(4))",
+            1,
+        ),
+        ("return self.n(x0)", "torch.randn(3, 4, 9, 5)", "self.n = nn.BatchNorm2d(4).eval()", 1),
+        (
+            "return F.smooth_l1_loss(x0, x1, beta=0.5)",
+            "torch.randn(9, 40); torch.randn(9, 40)",
+            "",
+            1,
+        ),
+        (
+            "return F.smooth_l1_loss(x0, x1, beta=0.0)",
+            "torch.randn(9, 40); torch.randn(9, 40)",
+            "",
+            1,
+        ),
+        ("return F.huber_loss(x0, x1, delta=0.7)", "torch.randn(9, 40); torch.randn(9, 40)", "", 1),
+        (
+            "return F.kl_div(x0, x1, reduction='batchmean')",
+            "torch.randn(9, 40); torch.rand(9, 40).relu()",
+            "",
+            1,
+        ),
+        (
+            "return F.kl_div(x0, x1, reduction='none', log_target=True)",
+            "torch.randn(9, 40); torch.randn(9, 40)",
+            "",
+            1,
+        ),
+        (
+            "return F.triplet_margin_loss(x0, x1, x2, margin=0.3)",
+            "torch.randn(90, 40); torch.randn(90, 40); torch.randn(90, 40)",
+            "",
+            1,
+        ),
+    ],
+)
+def test_norms_and_losses_are_computed_right(make_problem, run, forward, inputs, init, kernels):
+    problem = make_problem(forward, inputs, init)
+    assert len(prepare(problem).works) == kernels, prepare(problem).reason
+    for schedule in (CpuSchedule(), CpuSchedule(vec=4, unroll=1, threads=2)):
+        agree(*run(problem, schedule))
+
+
+def test_a_group_norm_reads_what_it_normalises_twice_and_writes_it_once(make_problem):
+    problem = make_problem(
+        "return self.n(self.c(x0))",
+        "torch.randn(2, 3, 12, 12)",
+        "self.c = nn.Conv2d(3, 8, 3)\nself.n = nn.GroupNorm(2, 8)",
+    )
+    words = text(first_program(problem, CpuSchedule()))
+    assert words.count("    with ") == 2
+    assert "aten.contiguous.default(conv2d1)" in words
+    assert "with map(16, 100" in words
+
+
+def test_statistics_of_the_batch_stay_torch_calls(make_problem):
+    problem = make_problem(
+        "return F.batch_norm(x0, None, None, training=True) * 2.0", "torch.randn(8, 4, 9, 9)"
+    )
+    assert "aten.batch_norm" in text(first_program(problem, CpuSchedule()))
