@@ -72,11 +72,18 @@ ROWS = (
     "torch.logsumexp({}, -1, keepdim=True)",
     "{}.var(-1, keepdim=True)",
 )
+COLUMNS = (
+    "{}.mean(-2, keepdim=True)",
+    "{}.amax(-2, keepdim=True)",
+    "({}.sum(-2, keepdim=True) * 0.05)",
+    "torch.logsumexp({}, -2, keepdim=True)",
+)
 WHOLE = (
     "torch.softmax({}, -1)",
     "torch.log_softmax({}, -1)",
     "F.layer_norm({}, ({columns},))",
     "F.rms_norm({}, ({columns},), eps=1e-5)",
+    "torch.softmax({}, -2)",
 )
 
 
@@ -112,7 +119,7 @@ def module(generator: random.Random) -> str:
             partner = generator.choice(full + others + rows)
             value = generator.choice(BINARY).format(operand, partner)
         elif kind < 0.85:
-            lines.append(f"{name} = {generator.choice(ROWS).format(operand)}")
+            lines.append(f"{name} = {generator.choice(ROWS + COLUMNS).format(operand)}")
             rows.append(name)
             continue
         else:

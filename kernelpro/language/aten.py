@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kernelpro.language.builder import Builder, NotCovered
+from kernelpro.language.builder import Builder, NotCovered, Span
 from kernelpro.language.graph import Use
 
 Arguments = Mapping[str, Any]
@@ -248,8 +248,8 @@ def _reduction(op: str) -> Rule:
     return rule
 
 
-def _reduce_rows(b: Builder, op: str, x: int, columns: int) -> int:
-    return b.mean(x, columns) if op == "mean" else b.reduce(op, x, columns)
+def _reduce_rows(b: Builder, op: str, x: int, span: Span) -> int:
+    return b.mean(x, span) if op == "mean" else b.reduce(op, x, span)
 
 
 def _reduce_all(b: Builder, op: str, x: int) -> int:
@@ -269,8 +269,8 @@ def _variance(root: bool) -> Rule:
     def rule(b: Builder, a: Arguments) -> int:
         x = b.tensor(a["self"])
         correction = a.get("correction", 1 if a.get("unbiased", True) else 0)
-        columns = b.rows(x, a.get("dim"))
-        spread, _ = b.variance(x, columns, 1.0 if correction is None else float(correction))
+        span = b.rows(x, a.get("dim"))
+        spread, _ = b.variance(x, span, 1.0 if correction is None else float(correction))
         return b.pointwise("sqrt", spread) if root else spread
 
     return rule
@@ -281,14 +281,14 @@ def _vector_norm(b: Builder, a: Arguments) -> int:
     if a.get("dtype") is not None:
         raise NotCovered
     order = a["p"] if "p" in a else a["ord"]
-    columns = b.rows(x, a.get("dim"))
+    span = b.rows(x, a.get("dim"))
     match 2.0 if order is None else float(order):
         case 2.0:
-            return b.pointwise("sqrt", b.reduce("sum", b.pointwise("mul", x, x), columns))
+            return b.pointwise("sqrt", b.reduce("sum", b.pointwise("mul", x, x), span))
         case 1.0:
-            return b.reduce("sum", b.pointwise("abs", x), columns)
+            return b.reduce("sum", b.pointwise("abs", x), span)
         case math.inf:
-            return b.reduce("amax", b.pointwise("abs", x), columns)
+            return b.reduce("amax", b.pointwise("abs", x), span)
     raise NotCovered
 
 
@@ -305,10 +305,10 @@ def _log_softmax(b: Builder, a: Arguments) -> int:
 
 def _logsumexp(b: Builder, a: Arguments) -> int:
     x = b.tensor(a["self"])
-    columns = b.rows(x, a["dim"])
-    largest = b.reduce("amax", x, columns)
+    span = b.rows(x, a["dim"])
+    largest = b.reduce("amax", x, span)
     powers = b.pointwise("exp", b.pointwise("sub", x, largest))
-    total = b.reduce("sum", powers, columns)
+    total = b.reduce("sum", powers, span)
     result = b.pointwise("add", largest, b.pointwise("log", total))
     infinite = b.pointwise("eq", b.pointwise("abs", largest), math.inf)
     return b.pointwise("where", infinite, largest, result)
@@ -317,8 +317,8 @@ def _logsumexp(b: Builder, a: Arguments) -> int:
 def _layer_norm(b: Builder, a: Arguments) -> int:
     x = b.tensor(a["input"])
     shape = a["normalized_shape"]
-    columns = b.rows(x, range(-len(shape), 0))
-    spread, centred = b.variance(x, columns, 0.0)
+    span = b.rows(x, range(-len(shape), 0))
+    spread, centred = b.variance(x, span, 0.0)
     scale = b.pointwise("rsqrt", b.pointwise("add", spread, float(a["eps"])))
     return b.affine(b.pointwise("mul", centred, scale), a["weight"], a["bias"])
 
@@ -333,11 +333,11 @@ def _group_norm(b: Builder, a: Arguments) -> int:
     count, channels, *space = b.nodes[x].shape
     each, size = channels // groups, math.prod(space)
     wide = b.view(x, (count, groups, each, size))
-    columns = b.rows(wide, (-2, -1))
-    mean = b.mean(wide, columns)
+    span = b.rows(wide, (-2, -1))
+    mean = b.mean(wide, span)
     centred = b.pointwise("sub", wide, mean)
-    squares = b.reduce("sum", b.pointwise("mul", centred, centred), columns)
-    spread = b.pointwise("mul", squares, 1.0 / columns)
+    squares = b.reduce("sum", b.pointwise("mul", centred, centred), span)
+    spread = b.pointwise("mul", squares, 1.0 / span.columns)
     scale = b.pointwise("rsqrt", b.pointwise("add", spread, float(a["eps"])))
     shift = b.pointwise("neg", b.pointwise("mul", mean, scale))
     if a["weight"] is not None:
@@ -389,11 +389,11 @@ def _batch_norm(b: Builder, a: Arguments) -> int:
 
 def _rms_norm(b: Builder, a: Arguments) -> int:
     x = b.tensor(a["input"])
-    columns = b.rows(x, range(-len(a["normalized_shape"]), 0))
+    span = b.rows(x, range(-len(a["normalized_shape"]), 0))
     eps = a["eps"]
     if eps is None:  # torch's default: the element type's own
         eps = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}[b.nodes[x].dtype]
-    square = b.mean(b.pointwise("mul", x, x), columns)
+    square = b.mean(b.pointwise("mul", x, x), span)
     scale = b.pointwise("rsqrt", b.pointwise("add", square, float(eps)))
     return b.affine(b.pointwise("mul", x, scale), a["weight"], None)
 
@@ -506,11 +506,11 @@ def _triplet_margin(b: Builder, a: Arguments) -> int:
     shapes = {b.nodes[x].shape for x in (anchor, positive, negative)}
     if a["swap"] or float(a["p"]) != 2.0 or len(shapes) > 1 or len(shapes.pop()) != 2:
         raise NotCovered
-    columns = b.rows(anchor, -1)
+    span = b.rows(anchor, -1)
 
     def distance(other: int) -> int:
         apart = b.pointwise("add", b.pointwise("sub", anchor, other), float(a["eps"]))
-        return b.pointwise("sqrt", b.reduce("sum", b.pointwise("mul", apart, apart), columns))
+        return b.pointwise("sqrt", b.reduce("sum", b.pointwise("mul", apart, apart), span))
 
     gap = b.pointwise("sub", distance(positive), distance(negative))
     losses = b.clamp(b.pointwise("add", gap, float(a["margin"])), 0.0, None)

@@ -3,9 +3,19 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernelpro.language.graph import Node, Operand, Use
+
+LEAST_INNER = 4
+"""Elements between neighbours of a strided reduction: a vector's lanes must have some work."""
+
+
+class Span(NamedTuple):
+    """The elements that a reduction joins: `columns` of them, `inner` elements apart."""
+
+    columns: int
+    inner: int = 1
 
 
 class NotCovered(Exception):
@@ -17,11 +27,13 @@ class Builder:
 
     Args:
         dtypes: element types that fused kernels of the target read and write.
+        strided: whether they reduce over dimensions that are not the last ones.
     """
 
-    def __init__(self, dtypes: frozenset[str]) -> None:
+    def __init__(self, dtypes: frozenset[str], *, strided: bool = False) -> None:
         self.nodes: list[Node] = []
         self.dtypes = dtypes
+        self.strided = strided
         self.shape: tuple[int, ...] = ()  # of the operator being lowered
         self.dtype = "float32"
         self.first = 0  # nodes from here on belong to it
@@ -70,34 +82,37 @@ class Builder:
             kind="pointwise", op=op, operands=operands, shape=shape, dtype=dtype or found
         )
 
-    def rows(self, x: int, dims: Sequence[int] | int | None) -> int:
-        """Return the number of innermost elements that dims span; they must be the last ones."""
-        rank = len(self.nodes[x].shape)
+    def rows(self, x: int, dims: Sequence[int] | int | None) -> Span:
+        """Say which elements reducing over dims joins; dims must follow each other."""
+        node = self.nodes[x]
+        rank = len(node.shape)
         given = [dims] if isinstance(dims, int) else list(dims or range(rank))
         wanted = sorted(d % rank for d in given) if rank else []
-        if not wanted or wanted != list(range(wanted[0], rank)):
+        if not wanted or wanted != list(range(wanted[0], wanted[-1] + 1)):
             raise NotCovered
-        columns = math.prod(self.nodes[x].shape[wanted[0] :])
-        few_long_rows = columns > 32768 and self.nodes[x].numel < 4 * columns
-        if columns < 2 or few_long_rows:  # rows are what runs in parallel
+        span = Span(
+            columns=math.prod(node.shape[wanted[0] : wanted[-1] + 1]),
+            inner=math.prod(node.shape[wanted[-1] + 1 :]),
+        )
+        if span.inner > 1 and not (self.strided and node.contiguous and span.inner >= LEAST_INNER):
             raise NotCovered
-        return columns
+        few_long_rows = span.columns > 32768 and node.numel < 4 * span.columns
+        if span.columns < 2 or few_long_rows:  # rows are what runs in parallel
+            raise NotCovered
+        return span
 
-    def reduce(self, op: str, x: int, columns: int) -> int:
-        """Append a reduction over the innermost columns elements, kept as dimensions of size 1."""
-        shape, inner = list(self.nodes[x].shape), 1
-        for position in reversed(range(len(shape))):
-            if inner == columns:
-                break
-            inner *= shape[position]
-            shape[position] = 1
+    def reduce(self, op: str, x: int, span: Span) -> int:
+        """Append a reduction, kept as dimensions of size 1."""
+        shape = reduced(self.nodes[x].shape, span)
+        assert shape is not None
         return self.add(
             kind="reduce",
             op=op,
             operands=(x,),
-            shape=tuple(shape),
+            shape=shape,
             dtype=self.nodes[x].dtype,
-            columns=columns,
+            columns=span.columns,
+            inner=span.inner,
         )
 
     def view(self, x: int, shape: Sequence[int]) -> int:
@@ -153,27 +168,27 @@ class Builder:
             soft = self.pointwise("mul", soft, 1.0 / beta)
         return self.pointwise("where", self.pointwise("gt", scaled, threshold), x, soft)
 
-    def mean(self, x: int, columns: int) -> int:
+    def mean(self, x: int, span: Span) -> int:
         """Append the mean of each row."""
-        return self.pointwise("mul", self.reduce("sum", x, columns), 1.0 / columns)
+        return self.pointwise("mul", self.reduce("sum", x, span), 1.0 / span.columns)
 
-    def variance(self, x: int, columns: int, correction: float) -> tuple[int, int]:
+    def variance(self, x: int, span: Span, correction: float) -> tuple[int, int]:
         """Append the variance of each row and x less its mean."""
-        centred = self.pointwise("sub", x, self.mean(x, columns))
-        squares = self.reduce("sum", self.pointwise("mul", centred, centred), columns)
-        if columns <= correction:
+        centred = self.pointwise("sub", x, self.mean(x, span))
+        squares = self.reduce("sum", self.pointwise("mul", centred, centred), span)
+        if span.columns <= correction:
             raise NotCovered
-        return self.pointwise("mul", squares, 1.0 / (columns - correction)), centred
+        return self.pointwise("mul", squares, 1.0 / (span.columns - correction)), centred
 
-    def exponentials(self, x: int, columns: int) -> tuple[int, int, int]:
+    def exponentials(self, x: int, span: Span) -> tuple[int, int, int]:
         """Append x less its row's largest, the exponentials, and their sum."""
-        shifted = self.pointwise("sub", x, self.reduce("amax", x, columns))
+        shifted = self.pointwise("sub", x, self.reduce("amax", x, span))
         powers = self.pointwise("exp", shifted)
-        return shifted, powers, self.reduce("sum", powers, columns)
+        return shifted, powers, self.reduce("sum", powers, span)
 
-    def log_softmax(self, x: int, columns: int) -> int:
+    def log_softmax(self, x: int, span: Span) -> int:
         """Append x less the logarithm of the sum of exponentials of its row."""
-        shifted, _, total = self.exponentials(x, columns)
+        shifted, _, total = self.exponentials(x, span)
         return self.pointwise("sub", shifted, self.pointwise("log", total))
 
     def affine(self, x: int, weight: Any, bias: Any) -> int:
@@ -188,3 +203,18 @@ def broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     rank = max(len(a), len(b))
     wide_a, wide_b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
     return tuple(y if x == 1 else x for x, y in zip(wide_a, wide_b, strict=True))
+
+
+def reduced(shape: Sequence[int], span: Span) -> tuple[int, ...] | None:
+    """Return the shape with a span's dimensions of size 1, or None: it is not made up of spans."""
+    cut, inner = len(shape), 1
+    while inner < span.inner and cut:
+        cut -= 1
+        inner *= shape[cut]
+    first, columns = cut, 1
+    while columns < span.columns and first:
+        first -= 1
+        columns *= shape[first]
+    if inner != span.inner or columns != span.columns:
+        return None
+    return (*shape[:first], *([1] * (cut - first)), *shape[cut:])

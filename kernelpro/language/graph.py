@@ -69,14 +69,16 @@ class Node:
 
     Attributes:
         id: position in the graph; operands have smaller ones.
-        kind: `input`, `parameter` (buffers too), `pointwise`, `reduce` (over the innermost
-            `columns` elements), `gather` (one element of each row of `columns`, by index; NaN
-            where the index is out of range), `view`, `expand` or `library`.
+        kind: `input`, `parameter` (buffers too), `pointwise`, `reduce` (over
+            `columns` elements of each row), `gather` (one element of each row of `columns`, by
+            index; NaN where the index is out of range), `view`, `expand` or `library`.
         op: operator's name; for a library node the torch function as Python writes it.
         operands: what it reads: node numbers, constants.
         shape: sizes, outermost first.
         dtype: torch's name without the prefix.
         columns: elements per row, for `reduce` and `gather`.
+        inner: elements from one of these to the next; more than 1 for a reduction over dimensions
+            that are not the last ones.
         name: the argument's or parameter's name.
         arguments: of a library call, with `Use` and `Device` in place of tensors and devices.
         keywords: likewise.
@@ -91,6 +93,7 @@ class Node:
     shape: tuple[int, ...] = ()
     dtype: str = "float32"
     columns: int = 0
+    inner: int = 1
     name: str = ""
     arguments: tuple[Any, ...] = ()
     keywords: tuple[tuple[str, Any], ...] = ()

@@ -85,7 +85,7 @@ class _Lifting:
             else:
                 node = graph.nodes[piece.node]
                 line = self._assign(node)
-                stages.append(Stage("torch", 1, node.columns, None, (line,)))
+                stages.append(Stage("torch", 1, node.columns, None, (line,), node.inner))
         return Program(
             name=identifier(name),
             target=self.target,
@@ -132,8 +132,8 @@ class _Lifting:
             else:
                 body.append(self._assign(node, value))
         reduces = any(graph.nodes[n].kind in ("reduce", "gather") for n in region.nodes)
-        kind = "rowwise" if reduces else "map"
-        return Stage(kind, region.rows, region.columns, schedule, tuple(body))
+        kind = ("colwise" if region.inner > 1 else "rowwise") if reduces else "map"
+        return Stage(kind, region.rows, region.columns, schedule, tuple(body), region.inner)
 
     def _operand_bases(self, number: int) -> Iterator[int]:
         for operand in self.graph.nodes[number].operands:

@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import (
 
 from kernelpro.language import trace
 from kernelpro.language.aten import DENSE, FRESH
-from kernelpro.language.builder import Builder, NotCovered, broadcast
+from kernelpro.language.builder import Builder, NotCovered, Span, broadcast, reduced
 from kernelpro.language.graph import (
     COMPARISONS,
     REDUCTIONS,
@@ -190,15 +190,20 @@ class _Lowering:
         if not nodes:
             raise ProgramError("the kernel computes nothing", stage.at)
         reduces = any(self.builder.nodes[n].kind in ("reduce", "gather") for n in nodes)
-        if reduces != (stage.kind == "rowwise"):
+        if reduces == (stage.kind == "map"):
             raise ProgramError(
                 "a map has no reduction; write rowwise(rows, columns)"
                 if reduces
-                else "rowwise needs a reduction (sum, amax, ...); write map(...) instead",
+                else f"{stage.kind} needs a reduction (sum, amax, ...); write map(...) instead",
+                stage.at,
+            )
+        if stage.inner > 1 and self.program.target not in trace.STRIDED:
+            raise ProgramError(
+                f"a {self.program.target} kernel reduces the last dimensions; leave this to torch",
                 stage.at,
             )
         graph = Graph(nodes=tuple(self.builder.nodes), arguments=(), constants=(), outputs=())
-        region = fit(graph, nodes, stage.rows, stage.columns)
+        region = fit(graph, nodes, stage.rows, stage.columns, stage.inner)
         if region is None:
             raise ProgramError(self._misfit(stage, nodes), stage.at)
         if region.flat and not all(load.columns or load.period == 1 for _, load in region.loads):
@@ -326,31 +331,32 @@ class _Lowering:
             )
         if node.dtype not in self.dtypes | {"bool"}:
             raise ProgramError(f"{value.op} of {node.dtype} is left to torch", value.at)
-        inner = 1
-        for size in reversed(node.shape):
-            if inner >= columns:
-                break
-            inner *= size
-        if inner != columns:
+        if reduced(node.shape, self._span()) is None:
+            apart = f", {self.stage.inner} apart" if self.stage.inner > 1 else ""
             raise ProgramError(
-                f"{value.op} runs over the {columns} elements of a row, but the last sizes of "
-                f"{list(node.shape)} do not make up a row; use view",
+                f"{value.op} runs over the {columns} elements of a row{apart}, but the last sizes "
+                f"of {list(node.shape)} do not make up a row; use view",
                 value.at,
             )
         return number
 
+    def _span(self) -> Span:
+        assert self.stage is not None
+        return Span(self.stage.columns, self.stage.inner)
+
     def _reduce(self, value: Apply, operand: Operand) -> int:
         number = self._row_source(value, operand)
-        assert self.stage is not None
         key = (value.op, number)
         if key not in self.made:
-            self.made[key] = self.builder.reduce(value.op, number, self.stage.columns)
+            self.made[key] = self.builder.reduce(value.op, number, self._span())
         return self.made[key]
 
     def _gather(self, value: Apply, operands: Sequence[Operand]) -> int:
         number = self._row_source(value, operands[0])
         index = self._tensor(value, operands[1])
         assert self.stage is not None
+        if self.stage.inner > 1:
+            raise ProgramError("gather needs rows in one piece: rowwise(rows, columns)", value.at)
         node, where = self.builder.nodes[number], self.builder.nodes[index]
         if where.dtype != "int64" or where.numel * self.stage.columns != node.numel:
             raise ProgramError(

@@ -144,9 +144,9 @@ def _starts(machine: Machine, works: Sequence[Work], target: str) -> Iterator[Sc
 
 def _cpu_starts(machine: Machine, works: Sequence[Work]) -> Iterator[CpuSchedule]:
     threads = max(1, machine.threads)
-    reduces = any(work.reductions for work in works)
+    joins = any(work.reductions and work.inner == 1 for work in works)
     pieces = min(
-        (work.rows if not work.flat else work.rows * work.columns // 2048 for work in works),
+        (_pieces(work) for work in works),
         default=1,
     )
     # Eight pieces for each thread let an interrupted one catch up.
@@ -164,10 +164,17 @@ def _cpu_starts(machine: Machine, works: Sequence[Work]) -> Iterator[CpuSchedule
                     base,
                     vec=vec,
                     unroll=unroll,
-                    accumulators=min(unroll, 2) if reduces else 1,
+                    accumulators=min(unroll, 2) if joins else 1,
                     staging=staging,
                     stores=stores,
                 )
+
+
+def _pieces(work: Work) -> int:
+    """How many pieces of work a region has for the threads of a CPU."""
+    if work.flat:
+        return work.rows * work.columns // 2048
+    return work.rows if work.inner == 1 else max(1, work.rows // 16)
 
 
 def _cuda_starts(works: Sequence[Work]) -> Iterator[CudaSchedule]:

@@ -8,6 +8,18 @@ from kernelpro.language.regions import Load, Region
 RESERVED = frozenset(
     [
         "W",
+        "U",
+        "b",
+        "l",
+        "j",
+        "blocks",
+        "inner",
+        "span",
+        "pieces",
+        "piece",
+        "end",
+        "vectors",
+        "Count",
         "vf",
         "vi",
         "r",

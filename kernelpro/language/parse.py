@@ -34,7 +34,7 @@ from kernelpro.language.program import (
 )
 from kernelpro.language.schedule import KNOBS, ScheduleError, from_knobs
 
-KINDS = ("map", "rowwise", "torch")
+KINDS = ("map", "rowwise", "colwise", "torch")
 SUGAR = ("mean", "square", "silu")
 """Operators that are written with others: `mean(x)`, `square(x)`, `silu(x)`."""
 
@@ -260,11 +260,12 @@ class _Parser:
             _refuse(
                 item,
                 "expected `with map(elements)`, `with map(rows, columns)`, `with rowwise(rows, "
-                f"columns)` or `with torch()`, found {_shown(call)}{hint}",
+                "columns)`, `with colwise(blocks, columns, inner)` or `with torch()`, found "
+                f"{_shown(call)}{hint}",
             )
         kind = call.func.id
         sizes = [self._size(size) for size in call.args]
-        rows, columns = self._space(call, kind, sizes)
+        rows, columns, inner = self._space(call, kind, sizes)
         schedule = None
         if kind == "torch":
             if call.keywords:
@@ -272,19 +273,23 @@ class _Parser:
         else:
             schedule = self._schedule(call, target)
         body = tuple(self._assign(line) for line in item.body)
-        return Stage(kind, rows, columns, schedule, body, _at(item))
+        return Stage(kind, rows, columns, schedule, body, inner, _at(item))
 
-    def _space(self, call: ast.Call, kind: str, sizes: list[int]) -> tuple[int, int]:
-        if kind == "torch" and len(sizes) <= 1:
-            return 1, sizes[0] if sizes else 0
+    def _space(self, call: ast.Call, kind: str, sizes: list[int]) -> tuple[int, int, int]:
+        """Rows, columns and how far a row's elements are apart."""
+        if kind == "torch" and len(sizes) <= 2 and all(sizes):
+            return 1, sizes[0] if sizes else 0, sizes[1] if len(sizes) > 1 else 1
         if kind == "map" and len(sizes) == 1 and sizes[0]:
-            return 1, sizes[0]
-        if kind != "torch" and len(sizes) == 2 and all(sizes):
-            return sizes[0], sizes[1]
+            return 1, sizes[0], 1
+        if kind in ("map", "rowwise") and len(sizes) == 2 and all(sizes):
+            return sizes[0], sizes[1], 1
+        if kind == "colwise" and len(sizes) == 3 and all(sizes) and sizes[2] > 1:
+            return sizes[0] * sizes[2], sizes[1], sizes[2]
         wanted = {
             "map": "map(elements) or map(rows, columns)",
             "rowwise": "rowwise(rows, columns)",
-            "torch": "torch() or torch(columns)",
+            "colwise": "colwise(blocks, columns, inner), with 2 elements between at least,",
+            "torch": "torch(), torch(columns) or torch(columns, inner)",
         }[kind]
         _refuse(call, f"expected {wanted} with sizes from 1 on, found {_shown(call)}")
 

@@ -284,6 +284,7 @@ def work(graph: Graph, region: Region, target: str) -> Work:
     return Work(
         rows=region.rows,
         columns=region.columns,
+        inner=region.inner,
         flat=region.flat,
         mapped=not any(graph.nodes[n].kind in ("reduce", "gather") for n in region.nodes),
         online=bool(Planner(graph, region, one_pass=True).online),

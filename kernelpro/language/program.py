@@ -135,12 +135,14 @@ class Stage:
     """Values that one kernel computes, over `rows` rows of `columns` elements.
 
     Attributes:
-        kind: `rowwise` (rows are reduced), `map` (every element on its own) or `torch` (torch
-            computes each value by itself, as eager mode does).
+        kind: `rowwise` (rows are reduced), `colwise` (likewise, but their elements are `inner`
+            apart), `map` (every element on its own) or `torch` (torch computes each value by
+            itself, as eager mode does).
         rows: number of rows; 1 where rows have no meaning.
         columns: elements in each; 0 for `torch` where nothing is reduced.
         schedule: how the kernel runs; None for `torch`.
         body: the values, in order.
+        inner: elements from one element of a row to the next.
     """
 
     kind: str
@@ -148,6 +150,7 @@ class Stage:
     columns: int
     schedule: Schedule | None
     body: tuple[Assign, ...]
+    inner: int = 1
     at: Position = field(default=NOWHERE, compare=False, repr=False)
 
 
@@ -253,10 +256,13 @@ def type_text(kind: Type) -> str:
 
 def _head(stage: Stage) -> str:
     if stage.kind == "torch":
-        return f"torch({stage.columns})" if stage.columns else "torch()"
-    sizes = (
-        [stage.columns] if stage.kind == "map" and stage.rows == 1 else [stage.rows, stage.columns]
-    )
+        given = [stage.columns, stage.inner][: 0 if not stage.columns else 1 + (stage.inner > 1)]
+        return f"torch({', '.join(map(str, given))})"
+    sizes = [stage.rows, stage.columns]
+    if stage.kind == "colwise":
+        sizes = [stage.rows // stage.inner, stage.columns, stage.inner]
+    elif stage.kind == "map" and stage.rows == 1:
+        sizes = [stage.columns]
     words = [str(size) for size in sizes]
     if stage.schedule is not None:
         words += [

@@ -46,6 +46,8 @@ class Region:
     Attributes:
         rows: number of rows.
         columns: elements per row.
+        inner: elements from one column of a row to the next; those between belong to rows that
+            follow. 1 where a row lies in one piece.
         flat: no operand depends on row or column, so rows may be cut anywhere.
         nodes: in order of computation.
         full: those nodes with an element per row and column; the others have one per row.
@@ -60,6 +62,7 @@ class Region:
     nodes: tuple[int, ...]
     full: frozenset[int]
     loads: tuple[tuple[tuple[int, int], Load], ...]
+    inner: int = 1
     outputs: tuple[int, ...] = ()
     in_place: tuple[tuple[int, int], ...] = ()
 
@@ -202,15 +205,15 @@ def analyse(graph: Graph, nodes: Sequence[int]) -> Region | None:
     """Find the rows and columns over which nodes can be computed together, or None."""
     members = [graph.nodes[n] for n in nodes]
     spaces = {
-        (graph.nodes[graph.base(int(m.operands[0]))].numel, m.columns)
+        (graph.nodes[graph.base(int(m.operands[0]))].numel, m.columns, m.inner)
         for m in members
         if m.kind in ("reduce", "gather")
     }
     if len(spaces) > 1:
         return None
     if spaces:
-        ((elements, columns),) = spaces
-        return fit(graph, nodes, elements // columns, columns)
+        ((elements, columns, inner),) = spaces
+        return fit(graph, nodes, elements // columns, columns, inner)
     elements = max(m.numel for m in members)  # smaller ones may have one element a row
     if elements < 1:
         return None
@@ -228,7 +231,9 @@ def analyse(graph: Graph, nodes: Sequence[int]) -> Region | None:
     return next((r for r in fits if r.rows >= MIN_ROWS), fits[0] if fits else None)
 
 
-def fit(graph: Graph, nodes: Sequence[int], rows: int, columns: int) -> Region | None:
+def fit(
+    graph: Graph, nodes: Sequence[int], rows: int, columns: int, inner: int = 1
+) -> Region | None:
     """Lay nodes over rows of columns, or say that they do not fit by None."""
     full: set[int] = set()
     loads: list[tuple[tuple[int, int], Load]] = []
@@ -236,8 +241,11 @@ def fit(graph: Graph, nodes: Sequence[int], rows: int, columns: int) -> Region |
     for number in sorted(nodes):
         node = graph.nodes[number]
         if node.kind in ("reduce", "gather"):
-            wanted: list[tuple[int, tuple[int, ...], bool]] = [(0, (rows, columns), True)]
+            space = (rows // inner, columns, inner)
+            wanted: list[tuple[int, tuple[int, ...], bool]] = [(0, space, True)]
             if node.kind == "gather":
+                if inner > 1:
+                    return None
                 wanted.append((1, (rows,), False))
         else:
             wide = node.numel == rows * columns
@@ -254,8 +262,9 @@ def fit(graph: Graph, nodes: Sequence[int], rows: int, columns: int) -> Region |
             if node.kind != "pointwise" and graph.nodes[base].numel != math.prod(shape):
                 return None  # reads an expanded tensor
             use = graph.unexpanded(operand) if node.kind == "pointwise" else shape
-            pattern = match(use, shape, columns if wide else 1)
-            if pattern is None or (pattern[0] and graph.nodes[base].dtype == "int64"):
+            pattern = match(use, shape, columns if wide else 1, inner)
+            whole = graph.nodes[base].dtype == "int64"
+            if pattern is None or (whole and (pattern[0] or inner > 1)):
                 return None
             load = Load(node=base, columns=pattern[0], repeat=pattern[1], period=pattern[2])
             if base not in inside:
@@ -266,6 +275,7 @@ def fit(graph: Graph, nodes: Sequence[int], rows: int, columns: int) -> Region |
     return Region(
         rows=rows,
         columns=columns,
+        inner=inner,
         flat=flat,
         nodes=tuple(sorted(nodes)),
         full=frozenset(full),
@@ -274,28 +284,26 @@ def fit(graph: Graph, nodes: Sequence[int], rows: int, columns: int) -> Region |
 
 
 def match(
-    shape: tuple[int, ...], wide: tuple[int, ...], columns: int
+    shape: tuple[int, ...], wide: tuple[int, ...], columns: int, inner: int = 1
 ) -> tuple[bool, int, int] | None:
     """Say how a tensor broadcasts over rows of columns elements: per column?, repeat, period.
 
     Args:
         shape: the tensor's sizes.
-        wide: sizes that it broadcasts to; its innermost ones must make up a row.
+        wide: sizes that it broadcasts to; its innermost ones must make up a row, or, where rows
+            are strided, what lies between a row's elements, and those before them the row.
         columns: elements per row; 1 when there are only rows.
+        inner: elements from one column of a row to the next.
     """
     shape = (1,) * (len(wide) - len(shape)) + shape
-    cut, inner = len(wide), 1
-    while inner < columns and cut > 0:
-        cut -= 1
-        inner *= wide[cut]
-    if inner != columns:
+    first = _cut(wide, inner)
+    cut = None if first is None else _cut(wide[:first], columns)
+    if first is None or cut is None:
         return None
-    if shape[cut:] == wide[cut:]:
-        per_column = columns > 1
-    elif math.prod(shape[cut:]) == 1:
-        per_column = False
-    else:
+    between, along = (_covers(shape, wide, *part) for part in ((first, len(wide)), (cut, first)))
+    if between is None or along is None:
         return None
+    per_column = along and columns > 1
     repeat = period = 1
     state = "inner"
     for mine, theirs in reversed(list(zip(shape[:cut], wide[:cut], strict=True))):
@@ -309,4 +317,24 @@ def match(
             repeat *= theirs
         else:
             state = "outer"
-    return per_column, repeat if state != "inner" else 1, period
+    repeat = repeat if state != "inner" else 1
+    if between and inner > 1:
+        # The rows in between differ: only what repeats after whole blocks of them has one period.
+        return None if repeat > 1 else (per_column, 1, period * inner)
+    return per_column, repeat * inner if period > 1 else 1, period
+
+
+def _cut(wide: tuple[int, ...], wanted: int) -> int | None:
+    """Where the last sizes begin that make up so many elements; None if none do."""
+    cut, count = len(wide), 1
+    while count < wanted and cut > 0:
+        cut -= 1
+        count *= wide[cut]
+    return cut if count == wanted else None
+
+
+def _covers(shape: tuple[int, ...], wide: tuple[int, ...], cut: int, end: int) -> bool | None:
+    """Whether a tensor has an element for each of some sizes (True) or one for all (False)."""
+    if shape[cut:end] == wide[cut:end]:
+        return True
+    return False if math.prod(shape[cut:end]) == 1 else None

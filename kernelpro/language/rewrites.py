@@ -264,11 +264,11 @@ def merge(program: Program, place: int) -> Program | None:
         return None
     if "torch" in (one.kind, two.kind) or one.rows * one.columns != two.rows * two.columns:
         return None
-    shape = one if one.kind == "rowwise" else two
-    if "rowwise" == one.kind == two.kind and one.columns != two.columns:
+    shape = one if one.kind != "map" else two
+    both = one.kind != "map" != two.kind
+    if both and (one.columns, one.inner) != (two.columns, two.inner):
         return None
-    kind = "rowwise" if "rowwise" in (one.kind, two.kind) else "map"
-    joined = replace(shape, kind=kind, body=(*one.body, *two.body))
+    joined = replace(shape, body=(*one.body, *two.body))
     stages = (*program.stages[:place], joined, *program.stages[place + 2 :])
     return replace(program, stages=stages)
 
@@ -277,18 +277,18 @@ def split(program: Program, place: int, at: int) -> Program:
     """Make two kernels of one: its first `at` values, and the others."""
     stage = program.stages[place]
     assert isinstance(stage, Stage)
-    parts = tuple(
-        replace(stage, kind=_kind(stage, body), body=body)
-        for body in (stage.body[:at], stage.body[at:])
-    )
+    parts = tuple(_part(stage, body) for body in (stage.body[:at], stage.body[at:]))
     stages = (*program.stages[:place], *parts, *program.stages[place + 1 :])
     return replace(program, stages=stages)
 
 
-def _kind(stage: Stage, body: tuple[Assign, ...]) -> str:
-    if stage.kind == "torch":
-        return "torch"
-    return "rowwise" if any(_reduces(line.value) for line in body) else "map"
+def _part(stage: Stage, body: tuple[Assign, ...]) -> Stage:
+    if stage.kind == "torch" or any(_reduces(line.value) for line in body):
+        return replace(stage, body=body)
+    rows, columns = stage.rows, stage.columns
+    if stage.inner > 1:  # without a reduction the elements are in order
+        rows, columns = rows // stage.inner, columns * stage.inner
+    return replace(stage, kind="map", rows=rows, columns=columns, inner=1, body=body)
 
 
 def _reduces(value: Expression) -> bool:

@@ -163,6 +163,7 @@ class Work:
     Attributes:
         rows: number of rows.
         columns: elements per row.
+        inner: elements from one of these to the next.
         flat: whether rows may be cut anywhere.
         mapped: no reduction: every element is on its own.
         online: whether a sum of exponentials can be found together with the largest element.
@@ -185,6 +186,12 @@ class Work:
     item_bytes: tuple[int, int]
     output_bytes: int
     operators: int = 1
+    inner: int = 1
+
+    @property
+    def lanes(self) -> int:
+        """Elements that lie side by side: of a row, or of as many rows where these are strided."""
+        return self.columns if self.inner == 1 else self.inner
 
 
 STACK_BYTES = 512 << 10
@@ -254,11 +261,11 @@ def adapted(schedule: Schedule, work: Work) -> Schedule:
         schedule = replace(schedule, passes="multi")
     if not work.slots[schedule.passes]:
         schedule = replace(schedule, staging="none")
-    if not work.reductions:
+    if not work.reductions or work.inner > 1:
         schedule = replace(schedule, accumulators=1)
     if isinstance(schedule, CudaSchedule):
         return replace(schedule, rows=1) if work.mapped else schedule
-    while schedule.unroll > 1 and schedule.vec * schedule.unroll > max(work.columns, 8):
+    while schedule.unroll > 1 and schedule.vec * schedule.unroll > max(work.lanes, 8):
         unroll = schedule.unroll // 2
         accumulators = min(schedule.accumulators, unroll)
         schedule = replace(schedule, unroll=unroll, accumulators=accumulators)
@@ -274,11 +281,14 @@ def _legal_cpu(schedule: CpuSchedule, works: Sequence[Work], limits: Limits) -> 
         return f"{schedule.accumulators} accumulators need as many unrolled vectors"
     for work in works:
         slots = work.slots[schedule.passes] if schedule.staging == "buffer" else 0
-        if (held := slots * work.columns * 4) > STACK_BYTES:
+        width = schedule.vec * schedule.unroll if work.inner > 1 else 1
+        if (held := slots * work.columns * width * 4) > STACK_BYTES:
             return f"a buffer of {held} bytes exceeds {STACK_BYTES}"
-        if schedule.stores == "streaming" and not work.flat and work.columns % schedule.vec:
+        if schedule.accumulators > 1 and work.inner > 1:
+            return "neighbouring rows are reduced side by side; unroll instead of accumulators"
+        if schedule.stores == "streaming" and not work.flat and work.lanes % schedule.vec:
             return f"streaming stores need rows in whole vectors of {schedule.vec}"
-    if all(schedule.vec * schedule.unroll > max(work.columns, 8) for work in works):
+    if all(schedule.vec * schedule.unroll > max(work.lanes, 8) for work in works):
         return f"an iteration of {schedule.vec * schedule.unroll} elements exceeds every row"
     return ""
 

@@ -41,6 +41,9 @@ def expression(graph: Graph, node: Node, names: dict[int, str]) -> str:
         arguments += [f"{key}={literal(graph, a, names)}" for key, a in node.keywords]
         return f"{PRETTY.get(node.op, node.op)}({', '.join(arguments)})"
     operands = [name(o) if isinstance(o, int) else _constant(o) for o in node.operands]
+    if node.kind == "reduce" and node.inner > 1:
+        blocks = f"{operands[0]}.reshape(-1, {node.columns}, {node.inner})"
+        return f"torch.{node.op}({blocks}, 1).reshape({node.shape})"
     if node.kind == "reduce":
         rows = f"{operands[0]}.reshape(-1, {node.columns})"
         return f"torch.{node.op}({rows}, 1).reshape({node.shape})"

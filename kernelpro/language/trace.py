@@ -25,6 +25,9 @@ DTYPES = {
 }
 """Element types that fused kernels read and write; they compute in float32."""
 
+STRIDED = frozenset({"cpu"})
+"""Targets whose kernels reduce over dimensions that are not the last ones."""
+
 MAX_REAL_BYTES = 1 << 28
 """Inputs beyond this are not made for real only to learn a constant of forward."""
 
@@ -40,7 +43,7 @@ def trace(problem: Problem) -> Graph:
         Untraceable: the module cannot be exported, or changes its inputs or buffers.
     """
     program, names, plain = _export(problem)
-    return _Tracer(program, DTYPES[problem.target]).graph(names, plain)
+    return _Tracer(program, problem.target).graph(names, plain)
 
 
 def _export(problem: Problem) -> tuple[Any, list[str], dict[str, Any]]:
@@ -88,9 +91,9 @@ def _program(module: Any) -> tuple[Any, list[str], dict[str, Any]]:
 
 
 class _Tracer:
-    def __init__(self, program: Any, dtypes: frozenset[str]) -> None:
+    def __init__(self, program: Any, target: str) -> None:
         self.program = program
-        self.builder = Builder(dtypes)
+        self.builder = Builder(DTYPES[target], strided=target in STRIDED)
         self.known: dict[str, Any] = {}  # exported node's name -> Use, number or tuple of them
 
     def graph(self, names: list[str], plain: Mapping[str, Any]) -> Graph:

@@ -329,3 +329,66 @@ def test_statistics_of_the_batch_stay_torch_calls(make_problem):
         "return F.batch_norm(x0, None, None, training=True) * 2.0", "torch.randn(8, 4, 9, 9)"
     )
     assert "aten.batch_norm" in text(first_program(problem, CpuSchedule()))
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "init"),
+    [
+        ("return torch.softmax(x0 * 2.0, 1)", "torch.randn(3, 50, 37)", ""),
+        ("return torch.log_softmax(x0, 1)", "torch.randn(2, 20, 5, 9)", ""),
+        ("return x0.sum(0), x0.mean(0), x0.amax(0), x0.amin(0)", "torch.randn(70, 45)", ""),
+        ("return torch.max(x0, dim=1)[0]", "torch.randn(4, 33, 21)", ""),
+        ("return torch.var(x0, 1, keepdim=True), torch.std(x0, 1)", "torch.randn(5, 30, 24)", ""),
+        (
+            "return x0 / torch.sqrt((x0 * x0).mean(1, keepdim=True) + 1e-5)",
+            "torch.randn(3, 16, 8, 8)",
+            "",
+        ),
+        ("return torch.logsumexp(x0, dim=(1, 2))", "torch.randn(3, 6, 7, 40)", ""),
+        (
+            "return (torch.softmax(x0 + self.k, 1) * x1 + self.c - self.o).sum(1)",
+            "torch.randn(4, 12, 19); torch.randn(4, 1, 19)",
+            "self.k = nn.Parameter(torch.randn(12, 1))\nself.c = nn.Parameter(torch.randn(19))\n"
+            "self.o = nn.Parameter(torch.randn(4, 12, 1))",
+        ),
+        (
+            "return torch.where(x0 > x1, x0, x1).prod(1)",
+            "torch.rand(6, 9, 16); torch.rand(9, 16)",
+            "",
+        ),
+        ("return torch.where(x0 > 0.0, x0, 1.0).sum(1) > 3.0", "torch.randn(6, 9, 64)", ""),
+        (
+            "return torch.linalg.vector_norm(x0, dim=1), x0.abs().sum(1)",
+            "torch.randn(7, 9, 31)",
+            "",
+        ),
+    ],
+)
+def test_reductions_over_other_dimensions_are_right(make_problem, run, forward, inputs, init):
+    problem = make_problem(forward, inputs, init)
+    assert any(work.inner > 1 for work in prepare(problem).works), prepare(problem).reason
+    for schedule in (CpuSchedule(), *spread(problem, 3, seed=forward)):
+        agree(*run(problem, schedule))
+
+
+def test_infinities_down_the_columns_come_out_as_torch_has_them(make_problem, run):
+    problem = make_problem("return torch.softmax(x0, 1)", "torch.randn(2, 6, 24)")
+    x = torch.randn(2, 6, 24)
+    x[0, :, 3], x[0, 2, 5], x[1, 0, 0], x[1, 4, 9] = -math.inf, -math.inf, math.inf, math.nan
+    for passes in ("multi", "one"):
+        for threads in (1, 2):
+            schedule = CpuSchedule(passes=passes, threads=threads)
+            (got,), _, (eager,) = run(problem, schedule, [x])
+            torch.testing.assert_close(got, eager, equal_nan=True, rtol=1e-5, atol=1e-6)
+
+
+def test_a_reduction_over_other_dimensions_is_one_kernel_with_what_surrounds_it(make_problem):
+    problem = make_problem("return torch.softmax(x0.relu(), 1) * 2.0", "torch.randn(3, 50, 37)")
+    words = text(first_program(problem, CpuSchedule()))
+    assert words.count("    with ") == 1
+    assert "with colwise(3, 50, 37)" in words
+
+
+def test_two_neighbours_between_are_too_few_for_vectors(make_problem):
+    problem = make_problem("return x0.sum(1) * 2.0", "torch.randn(300, 50, 2)")
+    assert "aten.sum" in text(first_program(problem, CpuSchedule()))

@@ -129,6 +129,29 @@ def test_what_does_not_fit_is_refused_with_its_place(problem, old, new, line, sa
     assert caught.value.line == line
 
 
+def test_rows_that_are_strided_are_a_kernel_of_their_own_kind(
+    make_problem, outputs, needs_compiler
+):
+    problem = make_problem("return torch.softmax(x0, 1)", "torch.randn(3, 20, 24)")
+    words = """@cpu
+def down(x: float32[3, 20, 24]):
+    with torch(20, 24):
+        m = amax(x)
+    with colwise(3, 20, 24, unroll=1):
+        e = exp(x - m)
+        y = e / sum(e)
+    return y
+"""
+    got, wanted = outputs(problem, words)
+    torch.testing.assert_close(got.double(), wanted, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ProgramError, match=r"20 elements of a row, 8 apart, but the last sizes"):
+        check(problem, parse(words.replace("colwise(3, 20, 24", "colwise(9, 20, 8")))
+    with pytest.raises(ProgramError, match="gather needs rows in one piece"):
+        check(problem, parse(words.replace("e / sum(e)", "gather(e, m)")))
+    with pytest.raises(ProgramError, match="instead of accumulators"):
+        check(problem, parse(words.replace("unroll=1", "accumulators=2")))
+
+
 def test_equal_values_are_computed_once(problem):
     twice = PROGRAM.replace("e / sum(e)", "exp(a - amax(a)) / sum(exp(a - amax(a)))")
     twice = twice.replace("        e = exp(a - amax(a))\n", "")
