@@ -33,7 +33,7 @@ from kernelpro.problems.module import ProblemModule, instantiate
 from kernelpro.records import Problem, TensorSpec
 from kernelpro.settings import cache_folder
 
-VERSION = 3  # of what is looked for; a cached audit of another version is made again
+VERSION = 4  # of what is looked for; a cached audit of another version is made again
 DEGENERATE = 1e-6  # of the output's rms: outputs that differ less are the same
 LOOSE = (1e-4, 1e-2)  # absolute tolerances in common use, under which tiny outputs vanish
 COPIES = 4  # inputs, parameters and outputs are held so often at once

@@ -157,7 +157,9 @@ def _cpu_starts(machine: Machine, works: Sequence[Work]) -> Iterator[CpuSchedule
     # Rows that come from memory are fetched while the one before is computed with.
     bytes_moved = sum(work.rows * work.columns * work.tensors * 4 for work in works)
     base = CpuSchedule(threads=threads, grain=grain, prefetch=int(bytes_moved > cache))
-    for vec, unroll in ((8, 2), (8, 1), (4, 1)):
+    # Strided rows are read a cache line or two at a time, for as many rows side by side.
+    wide = ((8, 4),) if any(work.inner > 1 for work in works) else ()
+    for vec, unroll in (*wide, (8, 2), (8, 1), (4, 1)):
         for stores in ("streaming", "normal") if streams else ("normal",):
             for staging in ("buffer", "none"):
                 yield replace(

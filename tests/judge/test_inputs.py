@@ -155,3 +155,25 @@ def test_a_reference_that_cannot_be_judged_is_told_in_one_sentence(
 ):
     with pytest.raises(JudgeError, match=says):
         bank_of(kit, make(forward, inputs, init))
+
+
+def test_a_result_that_is_rounding_noise_is_judged_by_the_noise(kit):
+    forward = "y = torch.nn.functional.layer_norm(x[0], (512,)); return y, y.sum(-1) * 0.01"
+    bank = bank_of(kit, make(forward, "[torch.randn(6, 512)]"))
+    _, noise = bank.expected(True)[0]
+    assert float(noise.values.abs().max()) < 1e-15  # float64's, and not float32's own
+    x = bank.sets[0].value[0]
+    y = torch.nn.functional.layer_norm(x, (512,))
+    other_order = y.reshape(6, 16, 32).sum(1).sum(-1) * 0.01
+    check, _ = compare(other_order, noise, inputs="shipped-0", output=1)
+    assert check.ok
+    check, _ = compare(other_order + 1e-4, noise, inputs="shipped-0", output=1)
+    assert not check.ok
+
+
+def test_float64_that_is_another_function_is_left_out(kit):
+    forward = "return x[0] * (2.0 if x[0].dtype == torch.float64 else 3.0)"
+    bank = bank_of(kit, make(forward, "[torch.randn(6, 512)]"))
+    (expected,) = bank.expected(True)[0]
+    assert torch.equal(expected.values.float().view(6, 512), bank.sets[0].value[0] * 3.0)
+    assert expected.rms_ref == 0.0

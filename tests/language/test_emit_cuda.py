@@ -8,8 +8,9 @@ import torch
 
 from kernelpro import problems
 from kernelpro.language.moves import default
+from kernelpro.language.program import with_schedules
 from kernelpro.language.schedule import KNOBS, CudaSchedule, legal
-from kernelpro.language.writer import prepare, write
+from kernelpro.language.writer import first_program, prepare, write, write_program
 from kernelpro.problems.module import instantiate
 from kernelpro.records import Machine
 
@@ -49,6 +50,17 @@ def test_a_kernel_compiles_for_an_h100_without_spilling(name, change, check_cubi
     problem, schedule = start(name)
     said = check_cubin(write(problem, replace(schedule, **change)))
     assert "0 bytes spill stores" in said
+
+
+def test_kernels_with_different_schedules_compile_in_one_source(check_cubin):
+    problem = problems.load("mlp_two_layer", target="cuda")
+    program = first_program(problem, CudaSchedule())
+    one, two = program.schedules
+    assert isinstance(two, CudaSchedule)
+    other = replace(two, vec=2, staging="registers", stores="streaming", loads="read_only")
+    source = write_program(problem, with_schedules(program, [one, other]))
+    assert "namespace schedule1 {" in source
+    assert "0 bytes spill stores" in check_cubin(source)
 
 
 def test_16_bit_floats_compile_for_an_h100(make_problem, check_cubin):
