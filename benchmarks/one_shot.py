@@ -5,9 +5,9 @@
 ANSWERS is a folder with one folder for each problem, named like a bundled problem or holding a
 `problem.py`; in it any number of answers, one a file: programs of the kernel language (their text
 begins with @cpu or @cuda) and Python files with `class ModelNew`. Each is taken as it is, once,
-with nothing sent back, and ends as `refused` (the language's checker), `compile_error`, `runtime_error`,
-`wrong_result`, ... or `accepted`. The table has a line for each way of writing: how many were valid
-(accepted), and how fast those were.
+with nothing sent back, and ends as `refused` (the language's checker), `compile_error`,
+`runtime_error`, `wrong_result`, ... or `accepted`. The table has a line for each way of writing:
+how many were valid (accepted), and how fast those were.
 
 The kernel language's share is compared with the others' on the same problems by Fisher's exact test
 where both have answers.

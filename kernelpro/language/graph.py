@@ -122,12 +122,14 @@ class Graph:
         arguments: forward's tensor and plain arguments in order: name and node (None: plain).
         constants: values that plain arguments must have, by name.
         outputs: what forward returns: `Use`s in tuples, lists and dicts.
+        effects: library nodes that change a buffer and run though nothing reads their result.
     """
 
     nodes: tuple[Node, ...]
     arguments: tuple[tuple[str, int | None], ...]
     constants: tuple[tuple[str, Any], ...]
     outputs: Any
+    effects: tuple[int, ...] = ()
 
     def base(self, node: int) -> int:
         """Follow views and expands down to the node that owns the elements."""
@@ -142,9 +144,9 @@ class Graph:
         return self.nodes[node].shape
 
     def needed(self) -> frozenset[int]:
-        """Return the nodes that the outputs depend on."""
+        """Return the nodes that the outputs depend on, and those that run for their effect."""
         found: set[int] = set()
-        waiting = [use.node for use in uses(self.outputs)]
+        waiting = [*self.effects, *(use.node for use in uses(self.outputs))]
         while waiting:
             node = waiting.pop()
             if node not in found:

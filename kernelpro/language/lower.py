@@ -93,6 +93,7 @@ class _Lowering:
         self.plain: dict[str, Any] = {}
         self.made: dict[Any, int] = {}  # equal values of one stage are computed once
         self.stage: Stage | None = None
+        self.effects: list[int] = []
         self.mode = FakeTensorMode()
         self.fakes: dict[int, Any] = {}  # what torch's operators gave
 
@@ -132,6 +133,7 @@ class _Lowering:
             arguments=tuple(numbers),
             constants=tuple(self.plain.items()),
             outputs=outputs,
+            effects=tuple(self.effects),
         )
         self._all_needed(graph)
         pieces = list(finished(graph, pieces))
@@ -443,6 +445,9 @@ class _Lowering:
                 call = getattr(call, part, None)
         if not callable(call):
             raise ProgramError(f"torch has no operator {stage.op}", stage.at)
+        schema = getattr(call, "_schema", None)
+        if schema is not None and schema.is_mutable:
+            self._changing(stage)
         try:
             with self.mode, torch.no_grad():
                 found = call(
@@ -466,6 +471,17 @@ class _Lowering:
                 f"{stage.name} is {type_text(real)}, not {type_text(stage.type)}", stage.at
             )
         return found
+
+    def _changing(self, stage: Library) -> None:
+        """Take a call that changes a buffer; refuse one that changes anything else."""
+        own = {parameter.name for parameter in self.program.parameters}
+        first = stage.arguments[0] if stage.arguments else None
+        if not isinstance(first, Name) or first.name not in own:
+            raise ProgramError(
+                f"{stage.op} changes its first argument; only a module's own buffers may change",
+                stage.at,
+            )
+        self.effects.append(len(self.builder.nodes))
 
     def _fake(self, value: Any) -> Any:
         """An argument with tensors without data in it."""

@@ -73,12 +73,7 @@ def _program(module: Any) -> tuple[Any, list[str], dict[str, Any]]:
     model, inputs = module.model(0), module.inputs(0)
     with torch.no_grad():
         program: Any = torch.export.export(model, tuple(inputs), strict=False)
-        if any(
-            node.op == "call_function"
-            and isinstance(node.target, torch._ops.OpOverload)
-            and node.target._schema.is_mutable
-            for node in program.graph.nodes
-        ):
+        if any(_changes(node) and not _counts(program, node) for node in program.graph.nodes):
             program = program.run_decompositions({})
     code = type(model).forward.__code__
     names = list(code.co_varnames[1 : code.co_argcount])[: len(inputs)]
@@ -90,6 +85,29 @@ def _program(module: Any) -> tuple[Any, list[str], dict[str, Any]]:
     return program, names, plain
 
 
+def _changes(node: Any) -> bool:
+    """Whether a call changes one of its arguments."""
+    return (
+        node.op == "call_function"
+        and isinstance(node.target, torch._ops.OpOverload)
+        and node.target._schema.is_mutable
+    )
+
+
+def _counts(program: Any, node: Any) -> bool:
+    """Whether a call only counts in a buffer that nothing else reads, as batch norms do."""
+    if node.target != torch.ops.aten.add_.Tensor or node.users or node.kwargs:
+        return False
+    buffer, by = node.args
+    buffers = program.graph_signature.inputs_to_buffers
+    return (
+        isinstance(by, int)
+        and isinstance(buffer, torch.fx.Node)
+        and buffer.name in buffers
+        and len(buffer.users) == 1
+    )
+
+
 class _Tracer:
     def __init__(self, program: Any, target: str) -> None:
         self.program = program
@@ -98,6 +116,7 @@ class _Tracer:
 
     def graph(self, names: list[str], plain: Mapping[str, Any]) -> Graph:
         tensors = iter([n for n in names if n not in plain])
+        effects: list[int] = []
         numbers: dict[str, int | None] = dict.fromkeys(names)
         specs = {spec.arg.name: spec for spec in self.program.graph_signature.input_specs}
         for node in self.program.graph.nodes:
@@ -115,6 +134,8 @@ class _Tracer:
                     name = next(tensors)
                     self.known[node.name] = self._leaf("input", name, value)
                     numbers[name] = self.known[node.name].node
+            elif node.op == "call_function" and _changes(node):
+                effects.append(self._library(node, f"torch.ops.{node.target}").node)
             elif node.op == "call_function":
                 self.known[node.name] = self._call(node)
             elif node.op == "output":
@@ -124,6 +145,7 @@ class _Tracer:
             arguments=tuple(numbers.items()),
             constants=tuple(plain.items()),
             outputs=outputs,
+            effects=tuple(effects),
         )
         return graph
 

@@ -1,12 +1,15 @@
 import time
 
 import pytest
+import torch
 
 from kernelpro import problems
+from kernelpro.language.program import text
 from kernelpro.language.regions import Region
 from kernelpro.language.schedule import CpuSchedule
 from kernelpro.language.trace import trace
-from kernelpro.language.writer import explain, prepare, write
+from kernelpro.language.writer import explain, first_program, prepare, write, write_program
+from kernelpro.problems.module import instantiate
 
 KERNELS = {
     "bias_relu_residual": 1,
@@ -92,3 +95,38 @@ def test_plain_arguments_and_tensor_constants_of_forward_become_constants(make_p
     assert "x0_c * 1.5f" in source
     assert "+ 0.25f" in source
     assert "if x1 != 1.5:" in source
+
+
+def test_a_batch_norm_in_training_mode_keeps_counting_and_the_rest_is_fused(
+    make_problem, load_candidate, needs_compiler
+):
+    problem = make_problem(
+        "return torch.relu(self.n(x0)) * 2.0 + 0.5",
+        "torch.randn(4, 6, 9, 9)",
+        "self.n = nn.BatchNorm2d(6)",
+    )
+    program = first_program(problem, CpuSchedule())
+    words = text(program)
+    assert "aten.add_.Tensor(n_num_batches_tracked, 1)" in words
+    assert "aten.batch_norm.default" in words
+    assert words.count("    with ") == 1
+    candidate = load_candidate(write_program(problem, program)).ModelNew()
+    eager = instantiate(problem).model(0)
+    x = torch.randn(4, 6, 9, 9)
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(candidate(x), eager(x))
+    for mine, own in zip(candidate.buffers(), eager.buffers(), strict=True):
+        torch.testing.assert_close(mine, own)
+    assert int(candidate.n.num_batches_tracked) == 3
+
+
+def test_other_changes_of_buffers_and_inputs_are_not_followed(make_problem):
+    problem = make_problem(
+        "self.seen.add_(x0.mean())\nreturn x0 * self.seen",
+        "torch.randn(64, 9)",
+        "self.register_buffer('seen', torch.zeros(()))",
+    )
+    assert "changes its inputs or the module's buffers" in prepare(problem).reason
+    problem = make_problem("x0.add_(1.0)\nreturn x0 * 2.0", "torch.randn(64, 9)")
+    assert "changes its inputs" in prepare(problem).reason
