@@ -117,3 +117,20 @@ def test_sol_of_a_folder_goes_on_after_a_file_that_is_no_problem(tmp_path, capsy
     assert one["sol_us"] == max(one["bytes_us"], one["flops_us"], one["launch_us"])
     assert "error" in two
     assert main(["sol", str(tmp_path / "none.py")]) == 2
+
+
+def test_program_of_a_folder_is_a_line_for_each_problem_and_a_count(tmp_path, capsys):
+    good = (
+        "import torch\n\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n"
+        "        return torch.relu(x)\n\n\ndef get_inputs():\n    return [torch.randn(64, 64)]\n"
+    )
+    (tmp_path / "a.py").write_text(good)
+    (tmp_path / "b.py").write_text(good.replace("torch.relu(x)", "x @ x"))
+    assert main(["program", str(tmp_path), "--target", "cpu"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "# a on cpu: 1 kernel; nothing is left to torch"
+    assert "no operator can be fused" in lines[1]
+    assert lines[2] == "1 of 2 problems have a kernel in their first program"
+    assert main(["program", str(tmp_path), "x.txt", "--target", "cpu"]) == 2
+    (tmp_path / "c.py").write_text("class Model(\n")
+    assert main(["program", str(tmp_path), "--target", "cpu"]) == 2

@@ -10,6 +10,7 @@ from kernelpro.errors import KernelproError
 if TYPE_CHECKING:
     from kernelpro.language.program import Program
     from kernelpro.records import Problem
+    from kernelpro.targets import Target
 
 Subparsers = argparse._SubParsersAction
 
@@ -24,7 +25,10 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
         "status 0: there is a program, and it fits; 2: it does not, said with its line and column.",
     )
     command.add_argument(
-        "problem", nargs="?", help="a bundled problem's name or a .py file with class Model"
+        "problem",
+        nargs="?",
+        help="a bundled problem's name, a .py file with class Model, or a folder of such files, of "
+        "which each gets a line",
     )
     command.add_argument("file", nargs="?", type=Path, help="a program to check instead")
     add_problem_options(command)
@@ -51,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
     if args.problem is None:
         raise KernelproError("expected a problem; `kernelpro program --help` tells more")
     target = start.usable(args.target)
+    if Path(args.problem).is_dir():
+        return _folder(args, target)
     problem = start.load(args.problem, target, dict(args.size) or None, "strict")
     machine = target.machine()
     try:
@@ -73,6 +79,37 @@ def run(args: argparse.Namespace) -> int:
             raise KernelproError(f"{args.emit} cannot be written: {error}") from error
         print(f"wrote {args.emit}")
     return 0
+
+
+def _folder(args: argparse.Namespace, target: "Target") -> int:
+    """Print a line for each problem of a folder, and how many have a kernel."""
+    from kernelpro import start
+    from kernelpro.language import writer
+    from kernelpro.language.schedule import from_knobs
+    from kernelpro.problems import files
+
+    if args.file is not None or args.emit is not None:
+        raise KernelproError("a program is for one problem; expected a .py file, found a folder")
+    places = files(args.problem)
+    if not places:
+        raise KernelproError(f"folder {args.problem} holds no .py file with a class Model")
+    status = some = 0
+    for place in places:
+        try:
+            problem = start.load(place, target, dict(args.size) or None, "strict")
+        except KernelproError as error:
+            status = 2
+            print(f"# {place}: {error}")
+            continue
+        reason = writer.prepare(problem).reason
+        if reason:
+            print(f"# {problem.name} on {problem.target}: {reason}")
+            continue
+        some += 1
+        plain = from_knobs(problem.target, {})
+        print(in_words(problem, writer.first_program(problem, plain)), flush=True)
+    print(f"{some} of {len(places)} problems have a kernel in their first program")
+    return status
 
 
 def in_words(problem: "Problem", program: "Program") -> str:
