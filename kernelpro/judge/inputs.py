@@ -14,6 +14,7 @@ import random
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -223,7 +224,7 @@ class Reference:
         most = [0.0] * len(native)
         for seed in NUDGE_SEEDS:
             try:
-                nudged = self.run(raw.map_tensors(list(value), lambda t, s=seed: _nudged(t, s)))
+                nudged = self.run(raw.map_tensors(list(value), partial(_nudged, seed=seed)))
             except torch.OutOfMemoryError:
                 raise
             except Exception:
