@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from kernelpro.language.program import Program, with_schedules
+from kernelpro.language.program import Program, text, with_schedules
 from kernelpro.language.rewrites import Rewritten, rewrites
 from kernelpro.language.schedule import (
     KNOBS,
@@ -217,7 +217,8 @@ def answers(
     for rewritten in rewrites(program):
         if rewritten.name in REWRITES.get(action, ()):
             moves.append(_move(rewritten))
-    return list({move.program: move for move in reversed(moves)}.values())[::-1]
+    # Programs hold lists, so their text tells them apart.
+    return list({text(move.program): move for move in reversed(moves)}.values())[::-1]
 
 
 def neighbours(program: Program, works: Sequence[Work], limits: Limits) -> list[Move]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from kernelpro.language import moves
 from kernelpro.language import schedule as schedules
@@ -19,6 +19,8 @@ from kernelpro.language.regions import Stage as Piece
 from kernelpro.language.schedule import UNKNOWN, CpuSchedule, CudaSchedule, Schedule, Work
 from kernelpro.language.trace import Untraceable, trace
 from kernelpro.records import Machine, Problem
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +46,11 @@ def prepare(problem: Problem) -> Prepared:
     return _prepare(problem.source, problem.target, sizes, _Hidden(problem))
 
 
-class _Hidden:
-    """Carries the problem past the cache's key, which its source, target and sizes are."""
+class _Hidden(Generic[T]):
+    """Carries a value past a cache's key, which says all that matters of it."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+    def __init__(self, value: T) -> None:
+        self.value = value
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Hidden)
@@ -59,10 +61,10 @@ class _Hidden:
 
 @lru_cache(maxsize=16)
 def _prepare(
-    source: str, target: str, sizes: tuple[tuple[str, int], ...], hidden: _Hidden
+    source: str, target: str, sizes: tuple[tuple[str, int], ...], hidden: _Hidden[Problem]
 ) -> Prepared:
     try:
-        graph = trace(hidden.problem)
+        graph = trace(hidden.value)
     except Untraceable as error:
         return Prepared(graph=None, stages=(), works=(), reason=str(error))
     stages = partition(graph)
@@ -152,11 +154,20 @@ def check(problem: Problem, program: Program, limits: schedules.Limits = UNKNOWN
 
 
 def write_program(problem: Problem, program: Program) -> str:
-    """Return the source of the candidate that a program describes.
+    """Return the source of the candidate that a program describes; the last ones are remembered.
 
     Raises:
         ProgramError: as for `check`.
     """
+    sizes = tuple(sorted(problem.sizes.items()))
+    key = problem.name, problem.source, problem.target, sizes, text(program)
+    return _written(key, _Hidden(problem), _Hidden(program))
+
+
+@lru_cache(maxsize=512)
+def _written(key: object, hidden: "_Hidden[Problem]", written: "_Hidden[Program]") -> str:
+    del key
+    problem, program = hidden.value, written.value
     prepared, lowered = prepare(problem), check(problem, program)
     assert prepared.graph is not None
     graph = replace(

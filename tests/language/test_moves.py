@@ -130,3 +130,15 @@ def test_every_action_of_the_shared_vocabulary_is_known():
         "read_only_loads less_unrolling recompute"
     )
     assert set(words.split()) == set(ACTIONS)
+
+
+def test_programs_with_lists_in_their_calls_and_results_have_moves_too(make_problem):
+    problem = make_problem(
+        "h = F.conv2d(x0, self.w, stride=2)\nreturn {'a': torch.relu(h) / 3.0}",
+        "torch.randn(4, 3, 33, 33)",
+        "self.w = nn.Parameter(torch.randn(8, 3, 3, 3))",
+    )
+    program, works = first_program(problem, CpuSchedule()), prepare(problem).works
+    assert len(answers("vectorize", replace(program), works, Limits(threads=2, lanes=16))) == 1
+    assert len(answers("cheaper_arithmetic", program, works, LIMITS)) == 1
+    assert neighbours(program, works, LIMITS)
