@@ -160,6 +160,7 @@ def search(
     precision: str = "strict",
     block: Iterable[str] = (),
     judge: JudgeSettings | None = None,
+    confirm: bool = True,
     observer: Observer | None = None,
 ) -> Result:
     """Search for a faster kernel and keep every step in a memory file.
@@ -180,6 +181,8 @@ def search(
         precision: what float32 may be computed with: `strict`, `tf32` or `bf16`.
         block: names of plugins to leave out.
         judge: the judge's settings.
+        confirm: judge the winner again from scratch at the end; without it there is no winner's
+            file, and a later run with `resume` confirms it.
         observer: told of progress.
 
     Raises:
@@ -238,7 +241,7 @@ def search(
             watch.stage("search")
         end = engine.run()
         confirmations = list(start.confirmations)
-        if end.reason is Reason.INTERRUPTED:
+        if end.reason is Reason.INTERRUPTED or not confirm:
             # Whoever interrupts wants the end now; and the judge was stopped in mid-sentence.
             best = winner(engine.tree, confirmations)
         else:
@@ -254,7 +257,7 @@ def search(
         memory=journal.path,
         complaints=(*hooks.complaints, *engine.complaints, *bench.complaints),
     )
-    if best is None:
+    if best is None or not confirm:
         return result
     return replace(result, kernel=result.export(journal.path.with_suffix(".best.py")))
 

@@ -53,7 +53,17 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
         help="what proposers are shown of a profile (default: findings; others for ablations)",
     )
     command.add_argument(
-        "--memory", type=Path, metavar="FILE", help="memory file (default: a new one in runs/)"
+        "--memory",
+        type=Path,
+        metavar="FILE",
+        help="memory file (default: a new one in runs/); of a suite the folder with its files, "
+        "which go on if they are there (default: runs/suite-NAME)",
+    )
+    command.add_argument(
+        "--suite",
+        metavar="DIR",
+        help="search all problems of a folder (or `bundled`) under one budget: trials go where "
+        "headroom, share of the run time and recent yield promise most",
     )
     command.add_argument(
         "--resume", action="store_true", help="go on with the search in the memory file"
@@ -69,6 +79,8 @@ def run(args: argparse.Namespace) -> int:
     from kernelpro import api
     from kernelpro.cli import progress
 
+    if args.suite is not None:
+        return _suite(args)
     with progress.view(json=args.json, quiet=args.quiet) as view:
         result = api.search(
             args.problem,
@@ -88,3 +100,39 @@ def run(args: argparse.Namespace) -> int:
         )
         view.finished(result)
     return 0 if result.best is not None else 1
+
+
+def _suite(args: argparse.Namespace) -> int:
+    """Search a suite and print how each problem stands."""
+    from kernelpro import suite
+    from kernelpro.cli.standings import Lines, table
+    from kernelpro.errors import KernelproError
+
+    given = [
+        name
+        for name, value in (
+            ("a problem", args.problem),
+            ("--resume", args.resume),
+            ("--size", args.size),
+            ("--without", args.without),
+            ("--json", args.json),
+        )
+        if value
+    ]
+    if given:
+        raise KernelproError(f"--suite cannot be combined with {', '.join(given)}; leave it out")
+    result = suite.search(
+        args.suite,
+        args.memory or Path("runs", f"suite-{Path(args.suite).name}"),
+        Lines(quiet=args.quiet),
+        target=args.target,
+        iterations=args.iterations,
+        seconds=args.time if args.time or args.iterations else suite.DEFAULT_SECONDS,
+        precision=args.precision,
+        judge=judge_settings(args),
+        seed=args.seed,
+        policy=args.policy,
+        feedback=args.feedback,
+    )
+    print(table(result))
+    return 0 if any(found.best is not None for found in result.results) else 1
