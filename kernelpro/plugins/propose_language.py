@@ -5,10 +5,11 @@ proposal starts; nothing else is remembered between calls.
 """
 
 import random
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kernelpro import Candidate, Proposal, hookimpl
+from kernelpro import Candidate, Diagnosis, Proposal, hookimpl
 from kernelpro.language import moves, schedule
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _moves(proposal: Proposal, prepared: "Prepared") -> Iterator[moves.Move]:
         yield moves.Move(program=current, rationale=_start(prepared))
     for diagnosis in proposal.diagnoses:
         for action in diagnosis.actions:
-            for move in moves.answers(action.name, current, works, limits, diagnosis.kernel):
+            for move in moves.answers(action.name, current, works, limits, _seen(diagnosis)):
                 yield moves.Move(
                     program=move.program,
                     rationale=f"{diagnosis.detector} asks to {action.name}: {move.rationale}",
@@ -70,6 +71,12 @@ def _moves(proposal: Proposal, prepared: "Prepared") -> Iterator[moves.Move]:
     around = moves.neighbours(current, works, limits)
     random.Random(proposal.seed).shuffle(around)
     yield from around
+
+
+def _seen(diagnosis: Diagnosis) -> str:
+    """Name of the kernel that a finding is about, or empty where it is about no single one."""
+    found = re.search(r"\bregion\d+\b", f"{diagnosis.kernel} {diagnosis.where}")
+    return found.group() if found else ""
 
 
 def _start(prepared: "Prepared") -> str:

@@ -104,3 +104,20 @@ def test_where_nothing_can_be_fused_nothing_is_proposed(tmp_path):
         "        return x @ x\n\n\ndef get_inputs():\n    return [torch.randn(64, 64)]\n"
     )
     assert propose(proposal(name=str(path))) is None
+
+
+@pytest.mark.parametrize("where", ["loop at 0x12 in region1 (parallel region)", ""])
+def test_the_kernel_that_a_finding_names_is_changed_first(where):
+    first = propose(proposal("mlp_two_layer"))
+    assert first is not None
+    finding = replace(asking_for("smaller_grain"), where=where)
+    asked = proposal(
+        "mlp_two_layer", parent=first, tried=frozenset({first.id}), diagnoses=(finding,)
+    )
+    second = propose(asked)
+    assert second is not None
+    program, before = find(second.source), find(first.source)
+    assert program is not None
+    assert before is not None
+    changed = [a != b for a, b in zip(program.schedules, before.schedules, strict=True)]
+    assert changed == ([False, True] if where else [True, True])
