@@ -175,7 +175,7 @@ def search(
         memory_file: where to keep the search; default a new file under runs/.
         resume: go on with the search in memory_file.
         sizes: module constants of the problem file to replace.
-        policy: `mcts` or `greedy`.
+        policy: `mcts`, `epsilon_greedy`, `greedy`, `best_of_n`, `map_elites` or `random`.
         feedback: what proposers are shown of a parent's profile: `findings` (with the metrics),
             `metrics` alone, or `none`; the last two are for ablations.
         precision: what float32 may be computed with: `strict`, `tf32` or `bf16`.

@@ -44,7 +44,10 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
     )
     command.add_argument("--seed", type=int, default=0, help="seed of random choices (default: 0)")
     command.add_argument(
-        "--policy", default="mcts", help="how to choose what to try next (default: mcts)"
+        "--policy",
+        default="mcts",
+        help="how to choose what to try next: mcts (default), epsilon_greedy, greedy, best_of_n, "
+        "map_elites, random",
     )
     command.add_argument(
         "--feedback",

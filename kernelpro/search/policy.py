@@ -8,8 +8,12 @@ from dataclasses import asdict
 from typing import Any, ClassVar, Protocol
 
 from kernelpro.errors import SettingsError
+from kernelpro.search.best_of_n import BestOfN
+from kernelpro.search.epsilon_greedy import EpsilonGreedy
 from kernelpro.search.greedy import Greedy
+from kernelpro.search.map_elites import MapElites
 from kernelpro.search.mcts import Mcts
+from kernelpro.search.random_walk import RandomWalk
 from kernelpro.search.tree import Node, Tree
 from kernelpro.settings import resolve
 
@@ -28,7 +32,8 @@ class Policy(Protocol):
         ...
 
 
-POLICIES: Mapping[str, type[Mcts] | type[Greedy]] = {cls.name: cls for cls in (Mcts, Greedy)}
+_ALL: tuple[type[Policy], ...] = (Mcts, EpsilonGreedy, Greedy, BestOfN, MapElites, RandomWalk)
+POLICIES: Mapping[str, type[Policy]] = {cls.name: cls for cls in _ALL}
 
 
 def by_name(name: str, flags: Mapping[str, Any] | None = None) -> Policy:
@@ -61,7 +66,7 @@ def restore(description: Mapping[str, Any]) -> Policy:
         ) from None
 
 
-def _policy_class(name: str) -> type[Mcts] | type[Greedy]:
+def _policy_class(name: str) -> type[Policy]:
     if name not in POLICIES:
         raise SettingsError(f"there is no policy {name!r}; choose one of {', '.join(POLICIES)}")
     return POLICIES[name]

@@ -5,9 +5,12 @@ identical tree. It does not know any policy's constants.
 """
 
 import heapq
+import itertools
+import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import networkx as nx
 
@@ -66,6 +69,30 @@ class Node:
         return None if timing is None else timing.speedup
 
 
+class _Drawable:
+    """A set of numbers from which one can be drawn in constant time, the same for equal draws."""
+
+    def __init__(self) -> None:
+        self._items: list[int] = []
+        self._places: dict[int, int] = {}
+
+    def add(self, item: int) -> None:
+        self._places[item] = len(self._items)
+        self._items.append(item)
+
+    def discard(self, item: int) -> None:
+        place = self._places.pop(item, None)
+        if place is None:
+            return
+        last = self._items.pop()
+        if last != item:
+            self._items[place] = last
+            self._places[last] = place
+
+    def draw(self, draw: random.Random) -> int | None:
+        return draw.choice(self._items) if self._items else None
+
+
 class Tree:
     """Nodes by step index in a directed graph, each edge from a step to one made from it.
 
@@ -76,6 +103,8 @@ class Tree:
         first_with: for each candidate's id the index of the first step that had it.
         highest: highest reward of any step so far; 0.0 at least.
         depth: edges on the longest way down.
+        memo: what policies keep of the tree between two questions, by their names; it must follow
+            from the tree alone.
     """
 
     def __init__(self, steps: Iterable[Step] = ()) -> None:
@@ -87,6 +116,9 @@ class Tree:
         self._outcomes: Counter[Outcome] = Counter()
         self._best: Node | None = None
         self._ranked: list[tuple[float, int]] = []
+        self._open = _Drawable()
+        self._leaves = _Drawable()
+        self.memo: dict[str, Any] = {}
         for step in steps:
             self.add(step)
 
@@ -133,6 +165,10 @@ class Tree:
             node.depth = parent.depth + 1
             parent.repeats = parent.repeats + 1 if repeated else 0
             self._outcomes[step.evaluation.outcome] += 1
+        self._open.add(step.index)
+        self._leaves.add(step.index)
+        if step.parent is not None:
+            self._leaves.discard(step.parent)
         self._back_propagate(step)
         self._rank(node)
         if step.evaluation.outcome is Outcome.DUPLICATE:
@@ -167,6 +203,8 @@ class Tree:
         if self[index].closed:
             return
         self[index].closed = True
+        self._open.discard(index)
+        self._leaves.discard(index)
         for node in self.lineage(index):
             node.open -= 1
 
@@ -201,6 +239,33 @@ class Tree:
                 return node
             heapq.heappop(self._ranked)
         return None
+
+    def open_by_reward(self) -> Iterator[Node]:
+        """Accepted nodes, baseline included, that are not closed: highest reward first."""
+        if self.best_open() is None:
+            return
+        front = [(self._ranked[0], 0)]  # places of the heap whose parents were yielded
+        while front:
+            (_, index), place = heapq.heappop(front)
+            if not self[index].closed:
+                yield self[index]
+            for child in (2 * place + 1, 2 * place + 2):
+                if child < len(self._ranked):
+                    heapq.heappush(front, (self._ranked[child], child))
+
+    def since(self, count: int) -> Iterator[Node]:
+        """The nodes that came after the first `count`."""
+        return itertools.islice(self._nodes, count, None)
+
+    def draw_open(self, draw: random.Random) -> Node | None:
+        """A node that is not closed, each as likely as another; None if there is none."""
+        index = self._open.draw(draw)
+        return None if index is None else self[index]
+
+    def draw_leaf(self, draw: random.Random) -> Node | None:
+        """A node that is not closed and has no children, likewise."""
+        index = self._leaves.draw(draw)
+        return None if index is None else self[index]
 
     def outcomes(self) -> dict[Outcome, int]:
         """How many candidates had each outcome, without the baseline; none that is zero."""

@@ -1,4 +1,5 @@
 import math
+import random
 
 import pytest
 from hypothesis import given, settings
@@ -147,3 +148,26 @@ def test_a_step_out_of_place_is_refused_and_changes_nothing(wrong):
     with pytest.raises(ValueError, match=r"step \d"):
         tree.add(wrong)
     assert state(tree) == before
+
+
+@given(histories())
+def test_what_is_open_and_what_is_a_leaf_is_known_at_any_time(steps):
+    tree = Tree(steps)
+    wanted = {node.index for node in tree if not node.closed}
+    draws = [tree.draw_open(random.Random(n)) for n in range(200)]
+    assert {node.index for node in draws if node is not None} <= wanted
+    assert (draws[0] is None) == (not wanted)
+    if len(wanted) < 6:
+        assert {node.index for node in draws if node is not None} == wanted
+    leaves = {index for index in wanted if not tree.child_count(index)}
+    drawn = [tree.draw_leaf(random.Random(n)) for n in range(50)]
+    assert {node.index for node in drawn if node is not None} <= leaves
+    assert (drawn[0] is None) == (not leaves)
+
+
+@given(histories())
+def test_open_accepted_nodes_come_by_reward_and_none_is_left_out(steps):
+    tree = Tree(steps)
+    found = [(-node.step.reward, node.index) for node in tree.open_by_reward()]
+    wanted = [(-n.step.reward, n.index) for n in tree if n.worked and not n.closed]
+    assert found == sorted(wanted)
