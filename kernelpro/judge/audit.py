@@ -25,6 +25,7 @@ from kernelpro.judge.inputs import (
     answer,
     answer_like,
     disagreement,
+    is_doubtful,
     perturb,
     zero_mean,
 )
@@ -251,7 +252,11 @@ def _of_outputs(shipped: _Answers, sets: list[_Answers], device: torch.device) -
         {n for n in range(count) if all(_is_copy(s, n, device) for s in among)}
         for among in (sets, [shipped])
     )
+    noisy = {
+        n for n in range(count) if any(is_doubtful(s.expected[n]) for s in sets) and n not in zeros
+    }
     for code, which, text in (
+        ("ill_conditioned", noisy, "is mostly rounding: answers cannot be told apart"),
         ("input_independent", fixed, "is the same for other inputs"),
         ("zeros_accepted", zeros, "is so close to zero that zeros are accepted"),
         ("output_is_input", copies, "equals an input"),

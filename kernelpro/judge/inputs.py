@@ -136,10 +136,10 @@ def yardstick(native: torch.Tensor, wide: torch.Tensor, policy: str) -> Expected
     such an error would accept anything.
     """
     expected = expect(native, wide, policy)
-    return expect(native, native, policy) if _is_doubtful(expected) else expected
+    return expect(native, native, policy) if is_doubtful(expected) else expected
 
 
-def _is_doubtful(expected: Expected) -> bool:
+def is_doubtful(expected: Expected) -> bool:
     """Whether float64 and the reference's own type disagree by more than rounding explains."""
     half = expected.dtype in (torch.float16, torch.bfloat16)
     crude = CRUDE if half else CRUDE / 10
@@ -208,7 +208,7 @@ class Reference:
         """Return the same where the outputs in their own types are there already."""
         wide = self._wide_outputs(value, native)
         found = [expect(a, b, self.policy) for a, b in zip(native, wide, strict=True)]
-        doubtful = [n for n, expected in enumerate(found) if _is_doubtful(expected)]
+        doubtful = [n for n, expected in enumerate(found) if is_doubtful(expected)]
         if doubtful:
             changes = self._sensitivity(value, native)
             for n in doubtful:

@@ -40,6 +40,7 @@ def codes(made):
         ("return x + torch.rand(())", "not_deterministic"),
         ("return x / 0", "non_finite"),
         ("return torch.argmax(x * 0, dim=1)", "input_independent"),
+        ("return torch.sin(x * 1e6)", "ill_conditioned"),
     ],
 )
 def test_a_problem_without_meaning_is_refused_with_the_reason(kit, forward, code):
@@ -54,6 +55,7 @@ def test_a_problem_without_meaning_is_refused_with_the_reason(kit, forward, code
     [
         ("return torch.softmax(x, 1) * 1e-4", "pass", "tiny_output"),
         ("return torch.log(x - 0.5)", "pass", "some_non_finite"),
+        ("return torch.sin(x * 1e6), x * 2", "pass", "ill_conditioned"),
         ("return x * x.mean() / x", "pass", "constant_output"),
         ("return x + self.w[0]", "self.w = torch.nn.Parameter(torch.ones(1))", None),
         ("return x * 2 + 0 * self.w", "self.w = torch.nn.Parameter(torch.ones(1))", "weights"),
