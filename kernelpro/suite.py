@@ -105,8 +105,6 @@ def search(
     names = problems.bundled() if place == "bundled" else problems.files(place)
     if place != "bundled" and not Path(place).is_dir():
         raise KernelproError(f"{place} is no folder; expected one with problem files, or `bundled`")
-    if not names:
-        raise KernelproError(f"folder {place} holds no .py file with a class Model")
     began = time.monotonic()
     refused: dict[str, str] = {}
     files: list[tuple[str, Path]] = []

@@ -91,8 +91,6 @@ def _folder(args: argparse.Namespace, target: "Target") -> int:
     if args.file is not None or args.emit is not None:
         raise KernelproError("a program is for one problem; expected a .py file, found a folder")
     places = files(args.problem)
-    if not places:
-        raise KernelproError(f"folder {args.problem} holds no .py file with a class Model")
     status = some = 0
     for place in places:
         try:

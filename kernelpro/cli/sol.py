@@ -40,8 +40,6 @@ def run(args: argparse.Namespace) -> int:
     from kernelpro.profiling.speed_of_light import on_datasheet, speed_of_light
 
     places = files(args.problem)
-    if not places:
-        raise KernelproError(f"folder {args.problem} holds no .py file with a class Model")
     target = start.usable(args.target)
     machine = target.machine()
     rows: list[dict[str, object]] = []

@@ -43,11 +43,18 @@ def load(
 
 
 def files(place: str) -> list[str]:
-    """Problem files of a folder, sorted; a file or a bundled name stands for itself."""
+    """Problem files of a folder, sorted; a file or a bundled name stands for itself.
+
+    Raises:
+        ProblemError: the folder has none.
+    """
     path = Path(place)
-    if path.is_dir():
-        return sorted(str(p) for p in path.rglob("*.py") if "class Model(" in _text(p))
-    return [place]
+    if not path.is_dir():
+        return [place]
+    found = sorted(str(p) for p in path.rglob("*.py") if "class Model(" in _text(p))
+    if not found:
+        raise ProblemError(f"folder {place} holds no .py file with a class Model")
+    return found
 
 
 def _text(path: Path) -> str:
