@@ -87,10 +87,10 @@ def fit(*, threads: float, registers: float, shared_bytes: float, on: Multiproce
     """
     warps = math.ceil(min(threads, _THREADS) / WARP)
     limits = {"blocks": on.blocks, "warps": on.warps // warps}
-    if registers > 0 and on.registers > 0:
+    if registers >= 1 and on.registers >= 1:
         of_warp = math.ceil(min(registers, _REGISTERS) * WARP / _REGISTER_UNIT) * _REGISTER_UNIT
         limits["registers"] = on.registers // of_warp // _WARP_UNIT * _WARP_UNIT // warps
-    if shared_bytes > 0 and on.shared_bytes > 0:
+    if shared_bytes >= 1 and on.shared_bytes >= 1:
         limits["shared memory"] = on.shared_bytes // shared_bytes
     return _limited(limits, warps, on.warps)
 
@@ -98,9 +98,10 @@ def fit(*, threads: float, registers: float, shared_bytes: float, on: Multiproce
 def occupancy(profile: Mapping[str, float]) -> Occupancy | None:
     """What fits, from launch facts; None without a block size."""
     block = reading(profile, BLOCK)
-    if block <= 0:
+    if block < 1:
         return None
-    has = {name: max(reading(profile, DEVICE[name]), 0) for name in DEVICE}
+    # Each of these counts something: below 1 it is no reading.
+    has = {n: v if (v := reading(profile, DEVICE[n])) >= 1 else 0.0 for n in DEVICE}
     device = Multiprocessor(
         warps=has["warps"] or _A100_AND_H100["warps"],
         blocks=has["blocks"] or _A100_AND_H100["blocks"],

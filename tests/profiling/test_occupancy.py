@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kernelpro.profiling.occupancy import (
@@ -64,7 +64,10 @@ def test_waves_are_grid_over_what_runs_at_once():
     assert waves(facts | {"launch__waves_per_multiprocessor": 1.5}) == 1.5
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=200, deadline=None)
+@example({BLOCK: 5e-324})
+@example({BLOCK: 1.0, REGISTERS: 5e-324})
+@example({BLOCK: 1.0, SHARED: 5e-324, DEVICE["shared"]: 1e5, DEVICE["warps"]: 5e-324})
 @given(
     st.dictionaries(
         st.sampled_from([BLOCK, REGISTERS, SHARED, GRID, *LIMITS.values(), *DEVICE.values()]),
