@@ -9,6 +9,7 @@ outputs is kept for comparison. A kept call must not take much longer than a tim
 is put off until somebody looks would show there.
 """
 
+import math
 import random
 import time
 from collections.abc import Sequence
@@ -33,12 +34,14 @@ LONG_CALL_US = 20_000.0  # unless calls take so long that an interruption hardly
 HASTY_PAIRS = 3  # enough when even they took three times the time that timing may take
 AGREEMENT = 0.25  # events may fall short of the judge's wall clock by this share,
 AGREEMENT_US = 40.0  # or by this much a call: honest kernels of 70 us fell short by up to 28 us
-LATE_CALLS = 5  # kept calls without which nothing is said: a starved process delays some
-MANY_CALLS = 8  # from so many on their lower quartile counts, and not the least of them
 LATE_FACTOR = 2.0  # own: keeping outputs may cost so many times what it costs the baseline, whose
 # outputs may lie nearer,
 LATE_SHARE = 0.25  # besides this share of a call,
 LATE_US = 50.0  # and this
+LATE_CALLS = 5  # kept calls without which nothing is said
+SUSPICIOUS = 0.05  # probability below which more pairs are measured,
+MANY_CALLS = 24  # until there are so many kept calls
+LATE = 1e-4  # probability below which the candidate is late: a busy machine delays some calls
 SPIN_MARGIN = 1.5  # of the time that queueing a block's launches took
 MOST_SPIN_US = 100_000.0
 NOT_ALONE = "; another kernelpro held the device's lock, so both may have been timed at once"
@@ -89,16 +92,23 @@ class Side:
     spin_us: float = 0.0
     _medians: list[float] = field(default_factory=list)
 
-    def block_us(self) -> list[float]:
-        """Median of each block, less the handshake's."""
+    def block_us(self, least_us: float) -> list[float]:
+        """Median of each block, less the handshake's; what is below least_us counts as that."""
         null = self._null_us()
         self._medians += [timing.median(block) for block in self.times_us[len(self._medians) :]]
-        return [max(median - null, LEAST_US) for median in self._medians]
+        return [max(median - null, least_us) for median in self._medians]
 
-    def all_us(self) -> list[float]:
-        """Every call's time, less the handshake's."""
+    def all_us(self, least_us: float) -> list[float]:
+        """Every call's time, less the handshake's; what is below least_us counts as that."""
         null = self._null_us()
-        return [max(t - null, LEAST_US) for block in self.times_us for t in block]
+        return [max(t - null, least_us) for block in self.times_us for t in block]
+
+    def resolution_us(self) -> float:
+        """What a call must take to be told from a handshake: their interquartile range."""
+        if not self.nulls_us:
+            return LEAST_US
+        spread = timing.percentile(self.nulls_us, 75) - timing.percentile(self.nulls_us, 25)
+        return max(spread, LEAST_US)
 
     def _null_us(self) -> float:
         return timing.median(self.nulls_us) if self.nulls_us else 0.0
@@ -176,6 +186,9 @@ class Stopwatch:
             if last is not None:
                 _keep_a_sample(kept, last, pairs, settings.challenged_calls - 1, self._random)
             ratios = _ratios(sides)
+            spent_s = time.monotonic() - began
+            if spent_s < 3 * settings.max_timing_s and _is_doubtful(*sides):
+                continue
             if timing.is_enough(
                 ratios,
                 min_pairs=settings.min_pairs,
@@ -183,21 +196,21 @@ class Stopwatch:
                 hopeless=settings.hopeless,
             ):
                 break
-            spent_s = time.monotonic() - began
             if pairs >= settings.min_pairs and spent_s > settings.max_timing_s:
                 break
             if pairs >= HASTY_PAIRS and spent_s > 3 * settings.max_timing_s:
                 break
         if last is not None and last not in kept:
             kept.append(last)
-        mine, theirs, ratios = sides[1].all_us(), sides[0].all_us(), _ratios(sides)
+        least = _resolution_us(sides)
+        mine, theirs, ratios = sides[1].all_us(least), sides[0].all_us(least), _ratios(sides)
         return Measurement(
             timing=timing.summarise(
                 mine,
                 theirs,
                 [ratios],
                 baseline=baseline,
-                clock=self._clock_name(candidate) + ("" if alone else NOT_ALONE),
+                clock=self._clock_name(candidate, least) + ("" if alone else NOT_ALONE),
                 threads=self.threads if candidate.device == "cpu" else 0,
             ),
             challenges=kept,
@@ -226,19 +239,23 @@ class Stopwatch:
                 time.monotonic() - began > self.settings.max_timing_s / 4
             ):
                 break
-        times = side.all_us()
+        least = side.resolution_us()
+        times = side.all_us(least)
         return timing.summarise(
             times,
             times,
             [[1.0]],
             baseline=baseline,
-            clock=self._clock_name(base) + ("" if alone else NOT_ALONE),
+            clock=self._clock_name(base, least) + ("" if alone else NOT_ALONE),
             threads=self.threads if base.device == "cpu" else 0,
         )
 
-    def _clock_name(self, worker: WorkerProcess) -> str:
+    def _clock_name(self, worker: WorkerProcess, least_us: float) -> str:
         if worker.device == "cpu":
-            return "judge's wall clock around each call, less an empty handshake"
+            return (
+                "judge's wall clock around each call, less an empty handshake; "
+                f"{least_us:.1f} us is the least that it tells from none"
+            )
         return "CUDA events behind a full queue, attested by the judge's wall clock"
 
     def _guarded(
@@ -378,8 +395,14 @@ def _event_times(reply: dict[str, Any], count: int) -> list[float]:
     return [max(float(e), LEAST_US) for e in events]
 
 
+def _resolution_us(sides: Sequence[Side]) -> float:
+    """The clock's resolution, the same for all sides: a ratio of two times below it is 1."""
+    return max(side.resolution_us() for side in sides)
+
+
 def _ratios(sides: Sequence[Side]) -> list[float]:
-    base, candidate = sides[0].block_us(), sides[1].block_us()
+    least = _resolution_us(sides)
+    base, candidate = sides[0].block_us(least), sides[1].block_us(least)
     return [b / c for b, c in zip(base, candidate, strict=True)]
 
 
@@ -419,18 +442,39 @@ def _lateness(base: Side, candidate: Side) -> str:
     """Compare calls whose outputs were kept with timed ones, by what that costs the baseline.
 
     A candidate that took over its end of the channel could answer a timed call at once, and compute
-    when its outputs are wanted. Its fastest kept calls count, since an interruption only makes them
-    longer.
+    when its outputs are wanted.
     """
-    kept = candidate.kept_us
-    if len(kept) < LATE_CALLS or not base.kept_us:
-        return ""
-    copy_us = max(min(base.kept_us) - min(min(block) for block in base.times_us), 0.0)
-    call_us = timing.median([t for block in candidate.times_us for t in block])
-    late_us = timing.percentile(kept, 25 if len(kept) >= MANY_CALLS else 0) - call_us
-    if late_us <= LATE_FACTOR * copy_us + LATE_SHARE * call_us + LATE_US:
+    late_us, copy_us, chance = _late(base, candidate)
+    all_late = 0.5 ** len(candidate.kept_us)  # calls may take so long that there are but few
+    if chance > max(LATE, all_late):
         return ""
     return (
         f"calls whose outputs are kept take it {late_us:.1f} us longer than the timed ones, and "
         f"keeping them costs the baseline {copy_us:.1f} us: it computes after it has answered"
     )
+
+
+def _is_doubtful(base: Side, candidate: Side) -> bool:
+    """Whether more kept calls must tell lateness from a busy machine's delays."""
+    return len(candidate.kept_us) < MANY_CALLS and _late(base, candidate)[2] < SUSPICIOUS
+
+
+def _late(base: Side, candidate: Side) -> tuple[float, float, float]:
+    """How late kept calls are, what keeping costs the baseline, and how probable that is by chance.
+
+    The probability is that of a sign test: of so many kept calls, each of which is as probably
+    above the timed calls' median as below it, so many are later than is allowed.
+    """
+    kept = candidate.kept_us
+    if len(kept) < LATE_CALLS or not base.kept_us:
+        return 0.0, 0.0, 1.0
+    call_us, base_us = _middle_us(candidate), _middle_us(base)
+    copy_us = max(timing.median(base.kept_us) - base_us, 0.0)
+    allowed_us = LATE_FACTOR * copy_us + LATE_SHARE * call_us + LATE_US
+    late = sum(us > call_us + allowed_us for us in kept)
+    ways = sum(math.comb(len(kept), n) for n in range(late, len(kept) + 1))
+    return timing.median(kept) - call_us, copy_us, ways / 2.0 ** len(kept)
+
+
+def _middle_us(side: Side) -> float:
+    return timing.median([us for block in side.times_us for us in block])

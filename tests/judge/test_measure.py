@@ -1,0 +1,67 @@
+"""What the judge makes of its measured times, on given numbers."""
+
+from kernelpro.judge.measure import Side, _is_doubtful, _lateness, _ratios, _resolution_us
+from kernelpro.judge.workers import WorkerProcess
+
+NOBODY = object.__new__(WorkerProcess)  # nothing is called
+
+
+def side(call_us, null_us, spread_us, blocks=6):
+    """A side of such calls and handshakes, whose quartiles lie that far apart."""
+    nulls = [null_us - spread_us / 2, null_us + spread_us / 2] * blocks
+    times = [[null_us + call_us] * 5 for _ in range(blocks)]
+    return Side(worker=NOBODY, times_us=times, nulls_us=nulls)
+
+
+def test_times_well_above_the_resolution_are_compared_as_they_are():
+    sides = (side(300.0, 20.0, 2.0), side(100.0, 20.0, 2.0))
+    assert _ratios(sides) == [3.0] * 6
+
+
+def test_a_candidate_below_the_resolution_gets_no_more_than_the_resolution_allows():
+    # Handshakes of a starved process took longer than its calls: what is left is nothing.
+    sides = (side(106.0, 60.0, 4.0), side(-20.0, 130.0, 80.0))
+    assert _resolution_us(sides) == 80.0
+    assert _ratios(sides) == [106.0 / 80.0] * 6
+    assert min(sides[1].all_us(80.0)) == 80.0
+
+
+def test_two_sides_below_the_resolution_of_either_are_equal():
+    sides = (side(9.0, 20.0, 12.0), side(1.0, 20.0, 0.5))
+    assert _ratios(sides) == [1.0] * 6
+
+
+def kept(call_us, kept_us):
+    """A side with these calls in each of its blocks, and these calls whose outputs were kept."""
+    return Side(worker=NOBODY, times_us=[list(call_us)] * 4, kept_us=list(kept_us))
+
+
+BASE = kept([2000.0] * 5, [2040.0] * 24)
+
+
+def test_kept_calls_that_are_all_late_give_a_candidate_away():
+    assert "computes after it has answered" in _lateness(BASE, kept([5.0] * 5, [2100.0] * 24))
+    # Long calls are few; then every one of them must be late.
+    assert _lateness(BASE, kept([5.0] * 5, [2100.0] * 5))
+    assert not _lateness(BASE, kept([5.0] * 5, [2100.0] * 4 + [6.0]))
+    assert not _lateness(BASE, kept([5.0] * 5, [2100.0] * 4))
+
+
+def test_lying_in_more_than_half_of_the_calls_does_not_help():
+    assert _lateness(BASE, kept([5.0, 5.0, 5.0, 2000.0, 2000.0], [2100.0] * 24))
+
+
+def test_what_keeping_costs_the_baseline_is_allowed_twice():
+    base = kept([2000.0] * 5, [2400.0] * 24)
+    assert not _lateness(base, kept([1000.0] * 5, [2000.0] * 24))
+    assert _lateness(base, kept([1000.0] * 5, [2200.0] * 24))
+
+
+def test_the_delays_of_a_busy_machine_do_not_look_late_but_ask_for_more():
+    # Half of all calls lose their processor for 30 ms, whether outputs are kept or not.
+    calls = [1000.0, 1000.0, 1000.0, 31000.0, 31000.0]
+    few = kept(calls, [31000.0] * 5)
+    assert _is_doubtful(BASE, few)
+    many = kept(calls, [31000.0] * 17 + [1040.0] * 7)
+    assert not _is_doubtful(BASE, many)
+    assert not _lateness(BASE, many)
