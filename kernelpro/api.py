@@ -37,8 +37,10 @@ from kernelpro.search import memory
 from kernelpro.search.bench import Measured
 from kernelpro.search.budget import Budget
 from kernelpro.search.loop import AT_SPEED_OF_LIGHT, Reason, Search
+from kernelpro.search.overlap import Pace
 from kernelpro.search.policy import by_name
 from kernelpro.search.tree import Tree
+from kernelpro.search.utilisation import Utilisation
 from kernelpro.settings import resolve
 from kernelpro.start import (
     feedback_named,
@@ -67,26 +69,30 @@ DEEP = frozenset({callgrind.TIER})
 class Observer(Protocol):
     """What a running search tells; the command line's progress view is one."""
 
-    def begun(self, problem: Problem, machine: Machine, light: SpeedOfLight) -> None:
+    def begun(
+        self, problem: Problem, machine: Machine, light: SpeedOfLight, budget: Budget
+    ) -> None:
         """The problem is loaded and the machine is known."""
 
     def stage(self, name: str) -> None:
         """A stage begins: `load`, `baseline`, `search`, `confirm`."""
 
-    def stepped(self, step: Step, tree: Tree) -> None:
+    def stepped(self, step: Step, tree: Tree, usage: Utilisation) -> None:
         """A step is on disk and in the tree."""
 
 
 class Silent:
     """An observer that shows nothing."""
 
-    def begun(self, problem: Problem, machine: Machine, light: SpeedOfLight) -> None:
+    def begun(
+        self, problem: Problem, machine: Machine, light: SpeedOfLight, budget: Budget
+    ) -> None:
         """Show nothing."""
 
     def stage(self, name: str) -> None:
         """Show nothing."""
 
-    def stepped(self, step: Step, tree: Tree) -> None:
+    def stepped(self, step: Step, tree: Tree, usage: Utilisation) -> None:
         """Show nothing."""
 
 
@@ -161,6 +167,7 @@ def search(
     block: Iterable[str] = (),
     judge: JudgeSettings | None = None,
     confirm: bool = True,
+    jobs: int | None = None,
     observer: Observer | None = None,
 ) -> Result:
     """Search for a faster kernel and keep every step in a memory file.
@@ -183,6 +190,8 @@ def search(
         judge: the judge's settings.
         confirm: judge the winner again from scratch at the end; without it there is no winner's
             file, and a later run with `resume` confirms it.
+        jobs: candidates under way at once; None takes the setting `[search] jobs`, 1 by default.
+            More pays where proposers or compilers keep the device waiting.
         observer: told of progress.
 
     Raises:
@@ -190,6 +199,7 @@ def search(
     """
     watch = observer or Silent()
     watch.stage("load")
+    pace = resolve("search", Pace, None if jobs is None else {"jobs": jobs})
     if seconds is None and iterations is None:
         seconds = DEFAULT_SECONDS
     with contextlib.ExitStack() as stack:
@@ -213,7 +223,8 @@ def search(
         bench = stack.enter_context(Bench(start.problem, start.target, hooks, settings=start.judge))
         same_machine(start, bench.machine)
         bench.remember(start.steps)
-        watch.begun(start.problem, bench.machine, bench.light)
+        budget = Budget(iterations=iterations, seconds=seconds)
+        watch.begun(start.problem, bench.machine, bench.light, budget)
         journal = start.journal
         if journal is None:
             journal = memory.create(
@@ -229,14 +240,15 @@ def search(
             bench=_Staged(bench, watch),
             memory=journal,
             policy=start.policy,
-            budget=Budget(iterations=iterations, seconds=seconds),
+            budget=budget,
             seed=start.seed,
             sol_us=bench.light.sol_us,
             steps=start.steps,
             stop_ratio=STOP_RATIO[start.target.device],
             feedback=start.feedback,
+            pace=pace,
         )
-        told.tree = engine.tree
+        told.engine = engine
         if start.steps:
             watch.stage("search")
         end = engine.run()
@@ -390,12 +402,13 @@ class _Told:
         self.propose = hooks.propose
         self.reject = hooks.reject
         self.reward = hooks.reward
-        self.tree = Tree()
+        self.engine: Search | None = None
         self._hooks, self._watch = hooks, watch
 
     def step_finished(self, step: Step) -> None:
         self._hooks.step_finished(step)
-        self._watch.stepped(step, self.tree)
+        if self.engine is not None:
+            self._watch.stepped(step, self.engine.tree, self.engine.usage)
 
 
 class _Staged:
@@ -409,6 +422,9 @@ class _Staged:
         measured = self._bench.baseline()
         self._watch.stage("search")
         return measured
+
+    def prepare(self, candidate: Candidate) -> None:
+        self._bench.prepare(candidate)
 
     def evaluate(self, candidate: Candidate) -> Measured:
         return self._bench.evaluate(candidate)

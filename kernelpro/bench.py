@@ -6,6 +6,7 @@ is a value; what cannot be measured is absent with its reason.
 
 import ast
 import hashlib
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -77,6 +78,8 @@ class Bench:
         )
         self._seen: dict[str, str] = {}
         self._best = 0.0
+        self._built: dict[str, tuple[Build | None, float]] = {}
+        self._lock = threading.Lock()
 
     def __enter__(self) -> "Bench":
         self.judge.__enter__()
@@ -117,12 +120,20 @@ class Bench:
         self.judge.renew_baseline()
         return measured
 
+    def prepare(self, candidate: Candidate) -> None:
+        """Build ahead of `evaluate`; on a CPU nothing, since compiling would disturb timings."""
+        if self.target.device == "cpu":
+            return
+        built = self._build(candidate)
+        with self._lock:
+            self._built[candidate.id] = built
+
     def evaluate(self, candidate: Candidate) -> Measured:
         """Take one candidate from source to diagnoses."""
-        phases: dict[str, float] = {}
-        began = time.perf_counter()
-        build = self.target.build(candidate)
-        phases["build"] = time.perf_counter() - began
+        with self._lock:
+            built = self._built.pop(candidate.id, None)
+        build, seconds = built or self._build(candidate)
+        phases: dict[str, float] = {"build": seconds}
         early = self._refused_by_build(candidate, build)
         if early is not None:
             return _unprofiled(early, phases)
@@ -142,6 +153,12 @@ class Bench:
     def confirm(self, candidate: Candidate) -> Evaluation:
         """Judge a candidate again from scratch: fresh process, fresh seeds, more samples."""
         return self.judge.confirm(candidate, self.target.build(candidate))
+
+    def _build(self, candidate: Candidate) -> tuple[Build | None, float]:
+        """The candidate's build and how many seconds it took."""
+        began = time.perf_counter()
+        build = self.target.build(candidate)
+        return build, time.perf_counter() - began
 
     def _refused_by_build(self, candidate: Candidate, build: Build | None) -> Evaluation | None:
         if build is None:

@@ -611,6 +611,21 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What a search had before it when it chose a parent while other candidates were under way.
+
+    Attributes:
+        steps: how many steps were in the tree.
+        closed: how many nodes had been found exhausted by then, in the whole search.
+        under_way: parents of the other candidates, oldest choice first.
+    """
+
+    steps: int
+    closed: int
+    under_way: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One finished search iteration: journal line, tree node, event and table row in one.
 
@@ -621,8 +636,10 @@ class Step:
         phases_s: wall seconds by phase: `select`, `propose`, `gate`, `build`, `start`, `load`,
             `judge`, `time`, `profile`, `diagnose`.
         clock_s: seconds since the search began, at the end of the step.
-        exhausted: indices of nodes that were selected before the parent, but for which no
+        exhausted: indices of nodes that were selected since the step before, but for which no
             proposer had a candidate left; they are closed.
+        choice: what the choice of the parent rested on; None when that was all earlier steps.
+        exhausted_choices: the same for each of the exhausted.
     """
 
     index: int
@@ -636,6 +653,8 @@ class Step:
     phases_s: Mapping[str, float] = field(default_factory=dict)
     clock_s: float = 0.0
     exhausted: tuple[int, ...] = ()
+    choice: Choice | None = None
+    exhausted_choices: tuple[Choice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

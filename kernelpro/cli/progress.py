@@ -13,7 +13,9 @@ from kernelpro.cli import text
 from kernelpro.profiling.speed_of_light import SpeedOfLight
 from kernelpro.records import Machine, Outcome, Problem, Step
 from kernelpro.report import duration
+from kernelpro.search.budget import Budget
 from kernelpro.search.tree import Tree
+from kernelpro.search.utilisation import Utilisation
 from kernelpro.serial import encode
 
 STAGES = {
@@ -48,13 +50,15 @@ def view(*, json: bool, quiet: bool) -> Iterator[View]:
 class Quiet:
     """Shows the result only."""
 
-    def begun(self, problem: Problem, machine: Machine, light: SpeedOfLight) -> None:
+    def begun(
+        self, problem: Problem, machine: Machine, light: SpeedOfLight, budget: Budget
+    ) -> None:
         """Show nothing."""
 
     def stage(self, name: str) -> None:
         """Show nothing."""
 
-    def stepped(self, step: Step, tree: Tree) -> None:
+    def stepped(self, step: Step, tree: Tree, usage: Utilisation) -> None:
         """Show nothing."""
 
     def finished(self, result: Result) -> None:
@@ -65,7 +69,9 @@ class Quiet:
 class Lines(Quiet):
     """A line for each stage and step."""
 
-    def begun(self, problem: Problem, machine: Machine, light: SpeedOfLight) -> None:
+    def begun(
+        self, problem: Problem, machine: Machine, light: SpeedOfLight, budget: Budget
+    ) -> None:
         """Print the heading."""
         print(text.heading(problem, machine, light.sol_us, light.bound), flush=True)
 
@@ -73,7 +79,7 @@ class Lines(Quiet):
         """Print what happens now."""
         print(f"... {STAGES[name]}", flush=True)
 
-    def stepped(self, step: Step, tree: Tree) -> None:
+    def stepped(self, step: Step, tree: Tree, usage: Utilisation) -> None:
         """Print the step, its parent, its first finding and the best so far."""
         parent = "" if step.parent is None else f" <- {step.parent}"
         finding = f"  [{step.diagnoses[0].detector}]" if step.diagnoses else ""
@@ -91,7 +97,9 @@ class Lines(Quiet):
 class JsonLines(Quiet):
     """An event a line, for programs."""
 
-    def begun(self, problem: Problem, machine: Machine, light: SpeedOfLight) -> None:
+    def begun(
+        self, problem: Problem, machine: Machine, light: SpeedOfLight, budget: Budget
+    ) -> None:
         """Print what is searched, on what."""
         self._print(
             "begun",
@@ -106,11 +114,11 @@ class JsonLines(Quiet):
         """Print what happens now."""
         self._print("stage", name=name)
 
-    def stepped(self, step: Step, tree: Tree) -> None:
+    def stepped(self, step: Step, tree: Tree, usage: Utilisation) -> None:
         """Print the step without its source."""
         value = encode(step)
         del value["candidate"]["source"]
-        self._print("step", id=step.candidate.id, step=value)
+        self._print("step", id=step.candidate.id, step=value, usage=usage.shares())
 
     def finished(self, result: Result) -> None:
         """Print the result."""
@@ -129,8 +137,11 @@ class Live(Quiet):
         from rich.spinner import Spinner
 
         self._stage, self._began = "load", time.monotonic()
+        self._began_search = self._began
         self._sol_us = 0.0
         self._tree: Tree | None = None
+        self._usage: Utilisation | None = None
+        self._budget = Budget()
         self._recent: list[str] = []
         self._spinner = Spinner("dots")
         self._console = Console()
@@ -143,9 +154,11 @@ class Live(Quiet):
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def begun(self, problem: Problem, machine: Machine, light: SpeedOfLight) -> None:
+    def begun(
+        self, problem: Problem, machine: Machine, light: SpeedOfLight, budget: Budget
+    ) -> None:
         """Put the heading above the live part."""
-        self._sol_us = light.sol_us
+        self._sol_us, self._budget = light.sol_us, budget
         self._console.print(
             text.heading(problem, machine, light.sol_us, light.bound), markup=False, highlight=False
         )
@@ -153,11 +166,13 @@ class Live(Quiet):
     def stage(self, name: str) -> None:
         """Show what happens now."""
         self._stage = name
+        if name == "baseline":
+            self._began_search = time.monotonic()
         self._live.refresh()
 
-    def stepped(self, step: Step, tree: Tree) -> None:
+    def stepped(self, step: Step, tree: Tree, usage: Utilisation) -> None:
         """Add the step."""
-        self._tree = tree
+        self._tree, self._usage = tree, usage
         parent = "" if step.parent is None else f" <- {step.parent}"
         finding = f"  [{step.diagnoses[0].detector}]" if step.diagnoses else ""
         line = f"{step.clock_s:6.1f}s  {step.index:>3}{parent:7} {text.step_line(step)}{finding}"
@@ -177,9 +192,24 @@ class Live(Quiet):
         lines: list[Any] = [Text(line) for line in self._recent]
         if self._tree is not None and (summary := self._best_line(self._tree)):
             lines.append(Text(summary, style="bold"))
+        if self._usage is not None and self._stage == "search":
+            lines.append(Text(self._pace_line(self._usage), style="dim"))
         self._spinner.update(text=Text(f"{STAGES[self._stage]} ({seconds:.0f} s)"))
         lines.append(self._spinner)
         return Group(*lines)
+
+    def _pace_line(self, usage: Utilisation) -> str:
+        """How busy each part is, and what is left of the budget."""
+        words = "busy: " + ", ".join(
+            f"{part} {share:.0%}" for part, share in usage.shares().items()
+        )
+        done = len(self._tree) - 1 if self._tree is not None else 0
+        spent_s = time.monotonic() - self._began_search
+        if (seconds := self._budget.seconds_left(spent_s)) is not None:
+            words += f"; {seconds:.0f} s left"
+        if (candidates := self._budget.iterations_left(done)) is not None:
+            words += f"; {candidates} candidates left"
+        return words
 
     def _best_line(self, tree: Tree) -> str:
         counts = ", ".join(f"{n} {str(o).replace('_', ' ')}" for o, n in tree.outcomes().items())

@@ -71,6 +71,13 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
     command.add_argument(
         "--resume", action="store_true", help="go on with the search in the memory file"
     )
+    command.add_argument(
+        "--jobs",
+        type=positive,
+        metavar="N",
+        help="candidates under way at once: proposers and compilers go on while the device "
+        "measures one (default: 1)",
+    )
     output = command.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print events as JSON lines")
     output.add_argument("--quiet", action="store_true", help="print the result only")
@@ -99,6 +106,7 @@ def run(args: argparse.Namespace) -> int:
             policy=args.policy,
             feedback=args.feedback,
             block=args.without,
+            jobs=args.jobs,
             observer=view,
         )
         view.finished(result)
@@ -119,6 +127,7 @@ def _suite(args: argparse.Namespace) -> int:
             ("--size", args.size),
             ("--without", args.without),
             ("--json", args.json),
+            ("--jobs", args.jobs),
         )
         if value
     ]

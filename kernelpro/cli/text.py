@@ -9,6 +9,7 @@ from kernelpro.ranking import shortlist
 from kernelpro.records import Diagnosis, Evaluation, Machine, Problem, Profile, Step
 from kernelpro.report import duration, sentence, volume
 from kernelpro.search.bench import Measured
+from kernelpro.search.budget import INTERRUPTED
 from kernelpro.serial import encode
 
 
@@ -71,6 +72,8 @@ def ending(result: Result) -> str:
     if result.reason:
         lines.append(f"ended: {result.reason}")
     lines.append(f"memory: {result.memory}")
+    if result.reason == INTERRUPTED:
+        lines.append(f"go on with: python -m kernelpro search --resume --memory {result.memory}")
     if result.kernel is not None:
         lines.append(f"kernel: {result.kernel}")
     lines += [f"note: {complaint}" for complaint in result.complaints]

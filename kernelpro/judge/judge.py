@@ -78,6 +78,7 @@ class Judge:
         self.sol_us = sol_us
         self.threads = self.settings.threads or torch.get_num_threads()
         self._zygote: Zygote | None = None
+        self._closed = False
         self._trial: Trial | None = None
         self._audit: Audit | None = None
         self._kind = "eager"
@@ -95,7 +96,8 @@ class Judge:
         self.close()
 
     def close(self) -> None:
-        """End every process that the judge started and remove its scratch folder."""
+        """End every process that the judge started and remove its scratch folder; for good."""
+        self._closed = True
         try:
             for _, bank in self._others or ():
                 bank.close()
@@ -121,7 +123,13 @@ class Judge:
 
     @property
     def zygote(self) -> Zygote:
-        """The fork server."""
+        """The fork server.
+
+        Raises:
+            JudgeError: the judge is closed: a thread may still be judging when Ctrl-C ends all.
+        """
+        if self._closed:
+            raise JudgeError("the judge is closed; make another one")
         if self._zygote is None:
             self._zygote = Zygote(self.target, self.settings, self.threads)
         return self._zygote

@@ -6,6 +6,7 @@ proposal starts; nothing else is remembered between calls.
 
 import random
 import re
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -16,11 +17,17 @@ if TYPE_CHECKING:
     from kernelpro.language.writer import Prepared
 
 AUTHOR = "language"
+_ONE_AT_A_TIME = threading.Lock()  # torch.export and the caches of traced problems are shared
 
 
 @hookimpl
 def propose(proposal: Proposal) -> Candidate | None:
     """Write the first kernel that was not tried yet: default, diagnosed moves, neighbours."""
+    with _ONE_AT_A_TIME:
+        return _propose(proposal)
+
+
+def _propose(proposal: Proposal) -> Candidate | None:
     from kernelpro.language import writer  # torch comes with it
     from kernelpro.language.parse import ProgramError
 

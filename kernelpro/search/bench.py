@@ -33,6 +33,13 @@ class Bench(Protocol):
         """Measure the reference; called once, before anything else, in a new search only."""
         ...
 
+    def prepare(self, candidate: Candidate) -> None:
+        """Do what `evaluate` will need and does not take the device; called from any thread.
+
+        Nothing is lost when it does nothing, as where compiling would disturb a measurement.
+        """
+        ...
+
     def evaluate(self, candidate: Candidate) -> Measured:
         """Measure one candidate; whatever becomes of it is a value.
 

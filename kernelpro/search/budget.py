@@ -1,9 +1,23 @@
-"""How long a search may go on. Pure arithmetic: it reads no clock."""
+"""How long a search may go on, and why it ended. Pure arithmetic: it reads no clock."""
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 
 from kernelpro.errors import SettingsError
+
+
+class Reason(StrEnum):
+    """Why a search ended."""
+
+    BUDGET = "budget"
+    EXHAUSTED = "exhausted"
+    SPEED_OF_LIGHT = "speed_of_light"
+    INTERRUPTED = "interrupted"
+
+
+INTERRUPTED = "interrupted"
+NOTHING_LEFT = Reason.EXHAUSTED, "nothing left to try"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ class EpsilonGreedy:
     A node is ineligible once the root has `root_children` children (the root), or once it has more
     than `dead_children` children that all failed. Where nothing is eligible, what is open is taken
     all the same, so the whole tree is never given up. Choices follow from the seed and the number
-    of steps, so they can be replayed.
+    of steps, taken and under way, so they can be replayed.
 
     Attributes:
         epsilon: probability of exploring; 0.3 to 0.4 in the paper.
@@ -46,7 +46,7 @@ class EpsilonGreedy:
 
     def select(self, tree: Tree) -> Node | None:
         """Return the node to make the next candidate from; None when every node is closed."""
-        draw = random.Random(f"{self.seed} {len(tree)}")
+        draw = random.Random(f"{self.seed} {tree.choices}")
         if draw.random() < self.epsilon and (leaf := tree.draw_leaf(draw)) is not None:
             return leaf
         for node in tree.open_by_reward():
@@ -56,7 +56,7 @@ class EpsilonGreedy:
 
     def is_eligible(self, tree: Tree, node: Node) -> bool:
         """Whether a node may have more children: neither a throttled root nor a dead branch."""
-        count = tree.child_count(node.index)
+        count = tree.begun_count(node.index)
         if node.index == 0:
             return count < self.root_children
         if count <= self.dead_children:

@@ -7,7 +7,7 @@ whatever measures as a `Bench`.
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
@@ -17,6 +17,7 @@ from kernelpro.ranking import shortlist, told
 from kernelpro.records import (
     Attempt,
     Candidate,
+    Choice,
     Evaluation,
     Machine,
     Outcome,
@@ -26,17 +27,19 @@ from kernelpro.records import (
     Step,
 )
 from kernelpro.search.bench import Bench, Measured
-from kernelpro.search.budget import Budget
+from kernelpro.search.budget import INTERRUPTED, NOTHING_LEFT, Budget, Reason
 from kernelpro.search.kept import slim
 from kernelpro.search.memory import Memory
+from kernelpro.search.overlap import Overlap, Pace
 from kernelpro.search.policy import Policy
 from kernelpro.search.tree import Node, Tree
+from kernelpro.search.utilisation import DEVICE, PROPOSERS, Utilisation
 
 __all__ = ["Bench", "Hooks", "Measured", "Reason", "Search", "SearchEnd", "step_seed"]
 
-AT_SPEED_OF_LIGHT = 1.05
-"""A candidate within this factor of the speed-of-light time ends the search: what could still be
-gained is less than what a timing can tell apart. Own choice."""
+AT_SPEED_OF_LIGHT = 1.1
+"""A candidate within this factor of the speed-of-light time ends the search: further trials go
+where there is more to gain. Own choice."""
 
 KEPT_FINDINGS = 8
 """Findings that a step keeps: the best of each group; more than reach a proposer, so that credit
@@ -75,15 +78,6 @@ class Feedback(StrEnum):
     NONE = "none"  # neither
 
 
-class Reason(StrEnum):
-    """Why a search ended."""
-
-    BUDGET = "budget"
-    EXHAUSTED = "exhausted"
-    SPEED_OF_LIGHT = "speed_of_light"
-    INTERRUPTED = "interrupted"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchEnd:
     """How a search ended.
@@ -105,6 +99,7 @@ class Search:
 
     Attributes:
         tree: every step so far.
+        usage: how busy proposers, compilers and the device were.
         complaints: what went wrong in plugins without ending the search, each said once.
     """
 
@@ -123,6 +118,7 @@ class Search:
         steps: Iterable[Step] = (),
         stop_ratio: float = AT_SPEED_OF_LIGHT,
         feedback: Feedback = Feedback.FINDINGS,
+        pace: Pace | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare a search; nothing happens before `run`.
@@ -141,6 +137,7 @@ class Search:
             stop_ratio: stop when the best time is within this factor of the speed of light; 0
                 never stops for it.
             feedback: what proposers are shown of a parent's profile.
+            pace: how many candidates are under way at once; one by default.
             clock: a monotonic clock, in seconds.
         """
         self.problem = problem
@@ -154,7 +151,9 @@ class Search:
         self.sol_us = sol_us
         self.stop_ratio = stop_ratio
         self.feedback = feedback
+        self.pace = pace or Pace()
         self.tree = Tree(steps)
+        self.usage = Utilisation(clock)
         self.complaints: list[str] = []
         self._clock = clock
         self._began = clock() - self._recorded_clock_s()
@@ -177,15 +176,18 @@ class Search:
         try:
             if not len(self.tree):
                 self._measure_baseline()
-            while (end := self._end()) is None:
-                if self.step() is None:
-                    end = Reason.EXHAUSTED, "nothing left to try"
-                    break
+            end = Overlap(self).run() if self.pace.jobs > 1 else self._one_by_one()
         except KeyboardInterrupt:
             self._settle()
-            end = Reason.INTERRUPTED, "interrupted"
+            end = Reason.INTERRUPTED, INTERRUPTED
         best = self.tree.best()
         return SearchEnd(reason=end[0], message=end[1], best=best.step if best else None)
+
+    def _one_by_one(self) -> tuple[Reason, str]:
+        while (end := self.end()) is None:
+            if self.step() is None:
+                return NOTHING_LEFT
+        return end
 
     def step(self) -> Step | None:
         """Take one step: select, propose, gate, evaluate, reward, remember.
@@ -193,12 +195,12 @@ class Search:
         Returns:
             The finished step; None when there is no node left for which anyone has a proposal.
         """
-        watch = _Stopwatch(self._clock)
+        watch = self.stopwatch()
         exhausted: list[int] = []
         while (node := self.policy.select(self.tree)) is not None:
-            proposal = self._brief(node)
+            proposal = self.brief(node)
             watch.lap("select")
-            candidate = self._propose(proposal)
+            candidate = self.propose(proposal)
             watch.lap("propose")
             if candidate is not None:
                 break
@@ -206,19 +208,30 @@ class Search:
             exhausted.append(node.index)
         else:
             return None
-        candidate, refused = self._gate(candidate)
+        candidate, refused = self.gate(candidate)
         watch.lap("gate")
-        measured = refused or self.bench.evaluate(candidate)
-        return self._remember(candidate, measured, node.index, watch, tuple(exhausted))
+        measured = refused or self.evaluate(candidate)
+        return self.remember(
+            candidate, measured, node.index, watch.phases_s, exhausted=tuple(exhausted)
+        )
+
+    def stopwatch(self) -> "Stopwatch":
+        """A stopwatch on the search's clock, running."""
+        return Stopwatch(self._clock)
 
     def _measure_baseline(self) -> Step:
-        watch = _Stopwatch(self._clock)
         reference = Candidate(
             source=self.problem.source, rationale="the reference itself", author="reference"
         )
-        return self._remember(reference, self.bench.baseline(), None, watch, ())
+        return self.remember(reference, self.bench.baseline(), None, {})
 
-    def _brief(self, node: Node) -> Proposal:
+    def brief(self, node: Node, under_way: Iterable[str] = ()) -> Proposal:
+        """What a proposer is told that is to make a candidate from a node.
+
+        Args:
+            node: the parent.
+            under_way: ids of candidates that are being measured, which are not to be repeated.
+        """
         step = node.step
         steps = [each.step for each in self.tree]
         findings = told(steps, step) if self.feedback is Feedback.FINDINGS else ()
@@ -229,7 +242,7 @@ class Search:
             evaluation=step.evaluation,
             profile=Profile() if self.feedback is Feedback.NONE else step.profile,
             diagnoses=findings,
-            tried=frozenset(self.tree.first_with),
+            tried=frozenset((*self.tree.first_with, *under_way)),
             attempts=tuple(
                 Attempt(
                     rationale=child.step.candidate.rationale,
@@ -238,17 +251,28 @@ class Search:
                 )
                 for child in self.tree.children(node.index)
             ),
-            seed=step_seed(self.seed, len(self.tree)),
+            seed=step_seed(self.seed, self.tree.choices),
         )
 
-    def _propose(self, proposal: Proposal) -> Candidate | None:
+    def propose(self, proposal: Proposal) -> Candidate | None:
+        """Ask the proposers; None when none of them has a candidate left."""
         try:
-            return self.hooks.propose(proposal)
+            with self.usage.busy(PROPOSERS):
+                return self.hooks.propose(proposal)
         except KernelproError as error:
             self._complain(error)
             return None
 
-    def _gate(self, candidate: Candidate) -> tuple[Candidate, Measured | None]:
+    def evaluate(self, candidate: Candidate) -> Measured:
+        """Measure one candidate.
+
+        Raises:
+            KernelproError: the bench cannot work.
+        """
+        with self.usage.busy(DEVICE):
+            return self.bench.evaluate(candidate)
+
+    def gate(self, candidate: Candidate) -> tuple[Candidate, Measured | None]:
         """Return the candidate as it is kept, and what to record instead of measuring it."""
         kept, fault = _storable(candidate)
         if fault is not None:
@@ -262,14 +286,22 @@ class Search:
             reason = None
         return kept, None if reason is None else _unmeasured(Outcome.REFUSED, reason)
 
-    def _remember(
+    def remember(
         self,
         candidate: Candidate,
         measured: Measured,
         parent: int | None,
-        watch: "_Stopwatch",
-        exhausted: tuple[int, ...],
+        phases_s: Mapping[str, float],
+        *,
+        exhausted: tuple[int, ...] = (),
+        choice: Choice | None = None,
+        exhausted_choices: tuple[Choice, ...] = (),
     ) -> Step:
+        """Put a finished step on disk, into the tree, and tell the watchers, in this order.
+
+        Raises:
+            KernelproError: the memory file cannot be written.
+        """
         step = Step(
             index=len(self.tree),
             parent=parent,
@@ -279,9 +311,11 @@ class Search:
             classification=measured.classification,
             diagnoses=shortlist(measured.diagnoses, KEPT_FINDINGS),
             reward=self._reward(measured.evaluation),
-            phases_s={**measured.evaluation.phases_s, **measured.phases_s, **watch.phases_s},
+            phases_s={**measured.evaluation.phases_s, **measured.phases_s, **phases_s},
             clock_s=self.clock_s,
             exhausted=exhausted,
+            choice=choice,
+            exhausted_choices=exhausted_choices,
         )
         self._in_flight = step
         self.memory.append(step)
@@ -306,7 +340,8 @@ class Search:
             return 0.0
         return float(value)
 
-    def _end(self) -> tuple[Reason, str] | None:
+    def end(self) -> tuple[Reason, str] | None:
+        """Why the search is over, for programs and for people; None while it is not."""
         best = self.tree.best()
         if best is not None and best.step.evaluation.timing is not None and self.sol_us > 0.0:
             ratio = best.step.evaluation.timing.median_us / self.sol_us
@@ -360,7 +395,7 @@ def _unmeasured(outcome: Outcome, message: str) -> Measured:
     return Measured(evaluation=Evaluation(outcome=outcome, message=message))
 
 
-class _Stopwatch:
+class Stopwatch:
     """Adds up wall time by phase, from one lap to the next."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -369,6 +404,11 @@ class _Stopwatch:
         self._last = clock()
 
     def lap(self, phase: str) -> None:
+        """Count the time since the last lap for a phase."""
         now = self._clock()
         self.phases_s[phase] = self.phases_s.get(phase, 0.0) + now - self._last
         self._last = now
+
+    def restart(self) -> None:
+        """Count the time since the last lap for nothing."""
+        self._last = self._clock()

@@ -36,7 +36,7 @@ class MapElites:
 
     def select(self, tree: Tree) -> Node | None:
         """Return the best node of a random cell; None when every accepted node is closed."""
-        draw = random.Random(f"{self.seed} {len(tree)}")
+        draw = random.Random(f"{self.seed} {tree.choices}")
         archive = tree.memo.setdefault(MEMO, _Archive())
         for node in tree.since(archive.seen):
             if node.worked:

@@ -18,6 +18,7 @@ class Mcts:
     150 steps each. Rewards are taken as the reward hook gives them (a log speed-up by default) and
     divided by the highest so far, so that `explore` has one meaning for every problem; 0 and below
     count as no better than the baseline. There is no randomness: of equals the earliest step wins.
+    Candidates under way count as visits worth 0 (virtual loss, Chaslot et al., 2008).
 
     Attributes:
         explore: weight of the bonus sqrt(log(parent's visits) / visits). UCB1 (Auer et al., 2002)
@@ -90,8 +91,8 @@ class Mcts:
         if self._spent(tree, node):
             return False
         factor = self.widen if node.worked else self.widen_failed
-        earned = math.ceil(factor * math.pow(node.visits, self.widen_power))
-        return tree.child_count(node.index) < earned
+        earned = math.ceil(factor * math.pow(_visits(node), self.widen_power))
+        return tree.begun_count(node.index) < earned
 
     def is_dead_end(self, node: Node) -> bool:
         """Whether the branch has gone on for too long without getting better."""
@@ -105,11 +106,16 @@ class Mcts:
 
     def _most_promising(self, tree: Tree, parent: Node, children: Iterable[Node]) -> Node:
         scale = 1.0 / tree.highest if tree.highest > 0.0 else 0.0
-        log_visits = math.log(parent.visits)
+        log_visits = math.log(_visits(parent))
 
         def bound(node: Node) -> float:
-            mean, best = max(node.mean, 0.0), max(node.best, 0.0)
+            visits = _visits(node)
+            mean, best = max(node.total / visits, 0.0), max(node.best, 0.0)
             value = scale * ((1.0 - self.best_weight) * mean + self.best_weight * best)
-            return value + self.explore * math.sqrt(log_visits / node.visits)
+            return value + self.explore * math.sqrt(log_visits / visits)
 
         return max(children, key=bound)
+
+
+def _visits(node: Node) -> int:
+    return node.visits + node.under_way

@@ -21,4 +21,4 @@ class RandomWalk:
 
     def select(self, tree: Tree) -> Node | None:
         """Return a node drawn from all that are open; None when there is none."""
-        return tree.draw_open(random.Random(f"{self.seed} {len(tree)}"))
+        return tree.draw_open(random.Random(f"{self.seed} {tree.choices}"))

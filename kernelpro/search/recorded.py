@@ -25,6 +25,9 @@ class RecordedBench:
             raise KernelproError("a recorded bench needs steps, the baseline first, but got none")
         return _measured(self._baseline)
 
+    def prepare(self, candidate: Candidate) -> None:
+        """Nothing needs to be prepared."""
+
     def evaluate(self, candidate: Candidate) -> Measured:
         """Return what the candidate gave when it was recorded.
 

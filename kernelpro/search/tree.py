@@ -21,6 +21,10 @@ REPEATS = 3
 proposer has nothing new to say about it. Own choice."""
 
 
+DRAWS = 64
+"""Draws from all nodes before those that may be drawn are sorted, which takes longer."""
+
+
 @dataclass(slots=True)
 class Node:
     """A step and what its branch (the step and its descendants) has shown so far.
@@ -34,6 +38,8 @@ class Node:
         stale: latest steps in the branch, in a row, none of which raised `best`.
         closed: whether no more children may be made from this step.
         open: nodes in the branch that are not closed.
+        under_way: candidates that are being made or measured for a node of the branch; they count
+            as visits that gave nothing (virtual loss), so that the next choice goes elsewhere.
         repeats: latest children, in a row, that repeated an earlier candidate's source.
     """
 
@@ -45,6 +51,7 @@ class Node:
     stale: int = 0
     closed: bool = False
     open: int = 0
+    under_way: int = 0
     repeats: int = 0
 
     @property
@@ -70,27 +77,29 @@ class Node:
 
 
 class _Drawable:
-    """A set of numbers from which one can be drawn in constant time, the same for equal draws."""
+    """A set of numbers from which one can be drawn: the same for equal sets and draws.
+
+    How the set came about does not matter, so that a tree read back gives the same draws.
+    """
 
     def __init__(self) -> None:
-        self._items: list[int] = []
-        self._places: dict[int, int] = {}
+        self._items: set[int] = set()
+        self._bound = 0
 
     def add(self, item: int) -> None:
-        self._places[item] = len(self._items)
-        self._items.append(item)
+        self._items.add(item)
+        self._bound = max(self._bound, item + 1)
 
     def discard(self, item: int) -> None:
-        place = self._places.pop(item, None)
-        if place is None:
-            return
-        last = self._items.pop()
-        if last != item:
-            self._items[place] = last
-            self._places[last] = place
+        self._items.discard(item)
 
     def draw(self, draw: random.Random) -> int | None:
-        return draw.choice(self._items) if self._items else None
+        if not self._items:
+            return None
+        for _ in range(DRAWS):
+            if (item := draw.randrange(self._bound)) in self._items:
+                return item
+        return draw.choice(sorted(self._items))
 
 
 class Tree:
@@ -118,6 +127,7 @@ class Tree:
         self._ranked: list[tuple[float, int]] = []
         self._open = _Drawable()
         self._leaves = _Drawable()
+        self._under_way: list[int] = []
         self.memo: dict[str, Any] = {}
         for step in steps:
             self.add(step)
@@ -208,6 +218,32 @@ class Tree:
         for node in self.lineage(index):
             node.open -= 1
 
+    @property
+    def under_way(self) -> tuple[int, ...]:
+        """Parents of the candidates that are being made or measured, oldest choice first."""
+        return tuple(self._under_way)
+
+    @property
+    def choices(self) -> int:
+        """Steps taken and under way: what a policy's draws are seeded with."""
+        return len(self._nodes) + len(self._under_way)
+
+    def begin(self, index: int) -> None:
+        """Note that a candidate is being made from a step."""
+        self._under_way.append(index)
+        for node in self.lineage(index):
+            node.under_way += 1
+
+    def end(self, index: int) -> None:
+        """Note that it is done, whatever came of it; call it before its step is added.
+
+        Raises:
+            ValueError: none was under way there.
+        """
+        self._under_way.remove(index)
+        for node in self.lineage(index):
+            node.under_way -= 1
+
     def children(self, index: int) -> list[Node]:
         """Nodes made from this one, oldest first."""
         return [self._nodes[child] for child in self.graph.successors(index)]
@@ -215,6 +251,10 @@ class Tree:
     def child_count(self, index: int) -> int:
         """How many nodes were made from this one."""
         return int(self.graph.out_degree(index))
+
+    def begun_count(self, index: int) -> int:
+        """How many nodes were made from this one, those under way included."""
+        return self.child_count(index) + self._under_way.count(index)
 
     def lineage(self, index: int) -> Iterator[Node]:
         """This node and its ancestors, up to the root."""

@@ -33,6 +33,7 @@ from kernelpro.search.bench import Measured
 from kernelpro.search.budget import Budget
 from kernelpro.search.loop import Feedback, Search
 from kernelpro.search.mcts import Mcts
+from kernelpro.search.overlap import Pace
 from kernelpro.search.policy import Policy, describe
 from kernelpro.search.tree import Tree
 
@@ -150,6 +151,9 @@ class ToyBench:
             phases_s={"judge": 0.5, "time": 0.25},
         )
 
+    def prepare(self, candidate: Candidate) -> None:
+        """A toy needs none."""
+
     def evaluate(self, candidate: Candidate) -> Measured:
         self.evaluated.append(candidate.id)
         knobs = schedule(candidate)
@@ -244,6 +248,8 @@ class Setup:
     seconds: float | None = None
     sol_us: float = 0.0
     feedback: Feedback = Feedback.FINDINGS
+    jobs: int = 1
+    most_waiting: int = 4
     clock: Callable[[], float] = field(default_factory=Ticks)
 
     def start(self, journal: memory.Memory, steps: list[Step]) -> Search:
@@ -259,6 +265,7 @@ class Setup:
             sol_us=self.sol_us,
             steps=steps,
             feedback=self.feedback,
+            pace=Pace(jobs=self.jobs, most_waiting=self.most_waiting),
             clock=self.clock,
         )
 
