@@ -182,7 +182,8 @@ def search(
         memory_file: where to keep the search; default a new file under runs/.
         resume: go on with the search in memory_file.
         sizes: module constants of the problem file to replace.
-        policy: `mcts`, `epsilon_greedy`, `greedy`, `best_of_n`, `map_elites` or `random`.
+        policy: `mcts`, `epsilon_greedy`, `greedy`, `best_of_n`, `map_elites`, `random`, or one
+            that a plugin gives.
         feedback: what proposers are shown of a parent's profile: `findings` (with the metrics),
             `metrics` alone, or `none`; the last two are for ablations.
         precision: what float32 may be computed with: `strict`, `tf32` or `bf16`.
@@ -202,24 +203,25 @@ def search(
     pace = resolve("search", Pace, None if jobs is None else {"jobs": jobs})
     if seconds is None and iterations is None:
         seconds = DEFAULT_SECONDS
+    manager, complaints = create_plugin_manager(block=block)
+    hooks = Hooks(manager, complaints)
+    policies = hooks.policies()
     with contextlib.ExitStack() as stack:
         if resume:
-            start = resumed(problem, memory_file)
+            start = resumed(problem, memory_file, policies)
         else:
             start = fresh(
                 problem,
                 target,
                 seed,
                 sizes,
-                by_name(policy),
+                by_name(policy, others=policies),
                 feedback_named(feedback),
                 judge,
                 precision,
             )
         if start.journal is not None:
             stack.callback(start.journal.close)
-        manager, complaints = create_plugin_manager(block=block)
-        hooks = Hooks(manager, complaints)
         bench = stack.enter_context(Bench(start.problem, start.target, hooks, settings=start.judge))
         same_machine(start, bench.machine)
         bench.remember(start.steps)

@@ -73,6 +73,11 @@ def reward(problem: Problem, evaluation: Evaluation, sol_us: float) -> float | N
 
 
 @hookspec
+def policies() -> Iterable[type]:
+    """Give search policies: frozen dataclasses with a `name` and a method `select(tree)`."""
+
+
+@hookspec
 def step_finished(step: Step) -> None:
     """Watch the search: called once for each step, after it is on disk."""
 

@@ -6,7 +6,7 @@ same run; its other hooks go on.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 import pluggy
@@ -57,6 +57,22 @@ class Hooks:
                     )
                 else:
                     found[detector.name] = (plugin, detector)
+        return list(found.values())
+
+    def policies(self) -> list[type]:
+        """Every search policy that plugins give; of two with one name the first is kept."""
+        found: dict[str, type] = {}
+        for plugin, answer in self._ask("policies"):
+            for policy in answer:
+                if not _is_policy(policy):
+                    self._mute(
+                        plugin,
+                        "policies",
+                        f"gave {policy!r:.80}, which is no frozen dataclass with a name and a "
+                        "method select",
+                    )
+                else:
+                    found.setdefault(policy.name, policy)
         return list(found.values())
 
     def collect(
@@ -144,7 +160,7 @@ class Hooks:
             function: Callable[..., Any] = impl.function
             try:
                 answer = function(*(arguments[name] for name in impl.argnames))
-                if hook == "detectors":
+                if hook in ("detectors", "policies"):
                     answer = list(answer)
             except Exception as error:  # a stranger's code may raise anything
                 text = str(error).splitlines()[0] if str(error) else "no message"
@@ -164,6 +180,15 @@ class Hooks:
     def _complain(self, sentence: str) -> None:
         if sentence not in self.complaints:
             self.complaints.append(sentence)
+
+
+def _is_policy(value: Any) -> bool:
+    return (
+        isinstance(value, type)
+        and is_dataclass(value)
+        and isinstance(getattr(value, "name", None), str)
+        and callable(getattr(value, "select", None))
+    )
 
 
 def _is_metric(value: object) -> bool:

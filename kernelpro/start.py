@@ -2,7 +2,7 @@
 
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -75,7 +75,11 @@ def fresh(
     )
 
 
-def resumed(problem: str | Path | None, memory_file: str | Path | None) -> Start:
+def resumed(
+    problem: str | Path | None,
+    memory_file: str | Path | None,
+    policies: Iterable[type] = (),
+) -> Start:
     """A search that goes on, with its memory file locked.
 
     Raises:
@@ -97,7 +101,7 @@ def resumed(problem: str | Path | None, memory_file: str | Path | None) -> Start
             problem=task,
             target=usable(recorded.target),
             seed=recorded.seed,
-            policy=restore(recorded.settings.get("policy", {"name": "mcts"})),
+            policy=restore(recorded.settings.get("policy", {"name": "mcts"}), policies),
             feedback=feedback_named(recorded.settings.get("feedback", Feedback.FINDINGS)),
             judge=resolve("judge", JudgeSettings, recorded.settings.get("judge")),
             journal=journal,

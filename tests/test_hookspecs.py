@@ -1,13 +1,18 @@
 """Every hook is documented, and the manager and the isolation keep a bad plugin to itself."""
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from kernelpro import Detector, Kernel, Metric, Profile, hookimpl
-from kernelpro.errors import PluginError
+from kernelpro.errors import PluginError, SettingsError
 from kernelpro.isolation import Hooks
 from kernelpro.manager import create_plugin_manager
+from kernelpro.search.policy import by_name, describe, restore
+from kernelpro.search.tree import Tree
+from tests.search.toy import step
 
 MANAGER, _ = create_plugin_manager(entry_points=False)
 HOOKS = dict(vars(MANAGER.hook))
@@ -108,3 +113,48 @@ def test_second_detector_of_one_name_is_left_out_with_a_sentence():
 def test_search_without_a_reward_plugin_says_which_one_is_missing():
     with pytest.raises(PluginError, match="reward_speedup"):
         hooks_with().reward(None, None, 0.0)
+
+
+@dataclass(frozen=True)
+class Deepest:
+    name: ClassVar[str] = "deepest"
+    least: int = 0
+
+    def select(self, tree):
+        return max((n for n in tree if not n.closed), key=lambda n: n.depth, default=None)
+
+
+class Policies:
+    @hookimpl
+    def policies(self):
+        return [Deepest]
+
+
+class NoPolicies:
+    @hookimpl
+    def policies(self):
+        return ["mcts"]
+
+
+def test_a_policy_of_a_plugin_is_chosen_by_its_name_and_restored_with_its_settings():
+    hooks = hooks_with(Policies(), NoPolicies(), Policies())
+    found = hooks.policies()
+    assert found == [Deepest]
+    policy = by_name("deepest", {"least": 2}, found)
+    assert policy == Deepest(least=2)
+    assert restore(describe(policy), found) == policy
+    tree = Tree([step(0, None), step(1, 0), step(2, 1)])
+    assert policy.select(tree) is tree[2]
+    (complaint,) = hooks.complaints
+    assert "gave 'mcts', which is no frozen dataclass with a name" in complaint
+
+
+def test_a_policy_cannot_take_the_name_of_a_built_in_one():
+    @dataclass(frozen=True)
+    class Mine(Deepest):
+        name: ClassVar[str] = "mcts"
+
+    assert by_name("mcts", others=[Mine]).name == "mcts"
+    assert not isinstance(by_name("mcts", others=[Mine]), Mine)
+    with pytest.raises(SettingsError, match="choose one of deepest, mcts"):
+        by_name("nosuch", others=[Deepest])

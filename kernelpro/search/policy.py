@@ -1,9 +1,10 @@
 """The family of search policies: what each can do, and how one is chosen by name.
 
-A policy is a frozen dataclass of its settings in a file of its own; none knows another.
+A policy is a frozen dataclass of its settings in a file of its own; none knows another. Plugins
+add theirs through the hook `policies`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, ClassVar, Protocol
 
@@ -36,13 +37,20 @@ _ALL: tuple[type[Policy], ...] = (Mcts, EpsilonGreedy, Greedy, BestOfN, MapElite
 POLICIES: Mapping[str, type[Policy]] = {cls.name: cls for cls in _ALL}
 
 
-def by_name(name: str, flags: Mapping[str, Any] | None = None) -> Policy:
+def by_name(
+    name: str, flags: Mapping[str, Any] | None = None, others: Iterable[type] = ()
+) -> Policy:
     """Make a policy with settings from `[NAME]` of kernelpro.toml, environment and flags.
+
+    Args:
+        name: the policy's.
+        flags: settings that were given on the command line.
+        others: policies that plugins gave.
 
     Raises:
         SettingsError: there is no such policy or setting, or a setting has no sense.
     """
-    return resolve(name, _policy_class(name), flags)
+    return resolve(name, _policy_class(name, others), flags)
 
 
 def describe(policy: Policy) -> dict[str, Any]:
@@ -50,14 +58,18 @@ def describe(policy: Policy) -> dict[str, Any]:
     return {"name": policy.name, **asdict(policy)}  # type: ignore[call-overload]  # a dataclass
 
 
-def restore(description: Mapping[str, Any]) -> Policy:
+def restore(description: Mapping[str, Any], others: Iterable[type] = ()) -> Policy:
     """Make the policy that `describe` described; a setting that it lacks takes its default.
+
+    Args:
+        description: name and settings.
+        others: policies that plugins gave.
 
     Raises:
         SettingsError: the description is not of a policy that this version has.
     """
     settings = dict(description)
-    cls = _policy_class(str(settings.pop("name", "")))
+    cls = _policy_class(str(settings.pop("name", "")), others)
     try:
         return cls(**settings)
     except TypeError as error:
@@ -66,7 +78,8 @@ def restore(description: Mapping[str, Any]) -> Policy:
         ) from None
 
 
-def _policy_class(name: str) -> type[Policy]:
-    if name not in POLICIES:
-        raise SettingsError(f"there is no policy {name!r}; choose one of {', '.join(POLICIES)}")
-    return POLICIES[name]
+def _policy_class(name: str, others: Iterable[type]) -> type[Policy]:
+    known = {**{cls.name: cls for cls in others}, **POLICIES}  # type: ignore[attr-defined]
+    if name not in known:
+        raise SettingsError(f"there is no policy {name!r}; choose one of {', '.join(known)}")
+    return known[name]
