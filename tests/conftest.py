@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+# Tests that run side by side share the processors; set before torch is imported.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from kernelpro import targets
 
 REPO = Path(__file__).parents[1]

@@ -35,27 +35,21 @@ def run(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from kernelpro import api
+    from kernelpro.cli.folders import each
     from kernelpro.errors import KernelproError
-    from kernelpro.problems import files
 
-    places = files(args.problem)
+    sizes = dict(args.size) or None
     rows: list[dict[str, object]] = []
     status = 0
-    for place in places:
-        try:
-            made = api.audit(
-                place,
-                target=args.target,
-                sizes=dict(args.size) or None,
-                precision=args.precision,
-            )
-        except KernelproError as error:
-            if len(places) == 1:
-                raise
+    for place, made in each(
+        args.problem,
+        lambda place: api.audit(place, target=args.target, sizes=sizes, precision=args.precision),
+    ):
+        if isinstance(made, KernelproError):
             status = 2
-            rows.append({"problem": place, "error": str(error)})
+            rows.append({"problem": place, "error": str(made)})
             if not args.json:
-                print(f"{place}: cannot be audited: {error}")
+                print(f"{place}: cannot be audited: {made}")
             continue
         if made.refused and status == 0:
             status = 1

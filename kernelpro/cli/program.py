@@ -84,20 +84,20 @@ def run(args: argparse.Namespace) -> int:
 def _folder(args: argparse.Namespace, target: "Target") -> int:
     """Print a line for each problem of a folder, and how many have a kernel."""
     from kernelpro import start
+    from kernelpro.cli.folders import each
     from kernelpro.language import writer
     from kernelpro.language.schedule import from_knobs
-    from kernelpro.problems import files
 
     if args.file is not None or args.emit is not None:
         raise KernelproError("a program is for one problem; expected a .py file, found a folder")
-    places = files(args.problem)
-    status = some = 0
-    for place in places:
-        try:
-            problem = start.load(place, target, dict(args.size) or None, "strict")
-        except KernelproError as error:
+    status = some = count = 0
+    for place, problem in each(
+        args.problem, lambda place: start.load(place, target, dict(args.size) or None, "strict")
+    ):
+        count += 1
+        if isinstance(problem, KernelproError):
             status = 2
-            print(f"# {place}: {error}")
+            print(f"# {place}: {problem}")
             continue
         reason = writer.prepare(problem).reason
         if reason:
@@ -106,7 +106,7 @@ def _folder(args: argparse.Namespace, target: "Target") -> int:
         some += 1
         plain = from_knobs(problem.target, {})
         print(in_words(problem, writer.first_program(problem, plain)), flush=True)
-    print(f"{some} of {len(places)} problems have a kernel in their first program")
+    print(f"{some} of {count} problems have a kernel in their first program")
     return status
 
 

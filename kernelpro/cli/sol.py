@@ -35,25 +35,23 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
 def run(args: argparse.Namespace) -> int:
     """Bound and print."""
     from kernelpro import start
+    from kernelpro.cli.folders import each
     from kernelpro.errors import KernelproError
-    from kernelpro.problems import files
     from kernelpro.profiling.speed_of_light import on_datasheet, speed_of_light
 
-    places = files(args.problem)
     target = start.usable(args.target)
     machine = target.machine()
     rows: list[dict[str, object]] = []
     status = 0
-    for place in places:
-        try:
-            problem = start.load(place, target, dict(args.size) or None, args.precision)
-        except KernelproError as error:
-            if len(places) == 1:
-                raise
+    for place, problem in each(
+        args.problem,
+        lambda place: start.load(place, target, dict(args.size) or None, args.precision),
+    ):
+        if isinstance(problem, KernelproError):
             status = 2
-            rows.append({"problem": place, "error": str(error)})
+            rows.append({"problem": place, "error": str(problem)})
             if not args.json:
-                print(f"{place}: {error}")
+                print(f"{place}: {problem}")
             continue
         light = speed_of_light(problem, machine)
         sheet, sheet_us = on_datasheet(problem, machine)

@@ -1,7 +1,7 @@
 """Build an operator graph node by node, with the composites that several operators share."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -218,3 +218,10 @@ def reduced(shape: Sequence[int], span: Span) -> tuple[int, ...] | None:
     if inner != span.inner or columns != span.columns:
         return None
     return (*shape[:first], *([1] * (cut - first)), *shape[cut:])
+
+
+Arguments = Mapping[str, Any]
+"""A call's arguments by schema name, with `Use` for tensors."""
+
+Rule = Callable[[Builder, Arguments], "int | None"]
+"""Gives the node that replaces a call, or None where it does not cover the call."""

@@ -1,0 +1,97 @@
+"""What ATen's reductions mean: sums, extremes, variances, norms of vectors, softmax."""
+
+import math
+
+from kernelpro.language.builder import Arguments, Builder, NotCovered, Rule, Span
+from kernelpro.language.graph import Use
+
+
+def _reduction(op: str) -> Rule:
+    def rule(b: Builder, a: Arguments) -> int:
+        x = b.tensor(a["self"])
+        if a.get("dtype") is not None or b.nodes[x].dtype == "bool":
+            raise NotCovered
+        dims = a.get("dim")
+        if dims in (None, []) and len(b.nodes[x].shape) > 1:
+            return reduce_all(b, op, x)
+        return _reduce_rows(b, op, x, b.rows(x, dims))
+
+    return rule
+
+
+def _reduce_rows(b: Builder, op: str, x: int, span: Span) -> int:
+    return b.mean(x, span) if op == "mean" else b.reduce(op, x, span)
+
+
+def reduce_all(b: Builder, op: str, x: int) -> int:
+    """Reduce rows in a kernel and the rows' results in one torch call."""
+    rows = _reduce_rows(b, op, x, b.rows(x, -1))
+    call = {"amax": "torch.amax", "amin": "torch.amin"}.get(op, f"torch.{op}")
+    return b.add(
+        kind="library",
+        op=call,
+        arguments=(Use(node=rows),),
+        shape=(),
+        dtype=b.nodes[rows].dtype,
+    )
+
+
+def _variance(root: bool) -> Rule:
+    def rule(b: Builder, a: Arguments) -> int:
+        x = b.tensor(a["self"])
+        correction = a.get("correction", 1 if a.get("unbiased", True) else 0)
+        span = b.rows(x, a.get("dim"))
+        spread, _ = b.variance(x, span, 1.0 if correction is None else float(correction))
+        return b.pointwise("sqrt", spread) if root else spread
+
+    return rule
+
+
+def _vector_norm(b: Builder, a: Arguments) -> int:
+    x = b.tensor(a["self"])
+    if a.get("dtype") is not None:
+        raise NotCovered
+    order = a["p"] if "p" in a else a["ord"]
+    span = b.rows(x, a.get("dim"))
+    match 2.0 if order is None else float(order):
+        case 2.0:
+            return b.pointwise("sqrt", b.reduce("sum", b.pointwise("mul", x, x), span))
+        case 1.0:
+            return b.reduce("sum", b.pointwise("abs", x), span)
+        case math.inf:
+            return b.reduce("amax", b.pointwise("abs", x), span)
+    raise NotCovered
+
+
+def _softmax(b: Builder, a: Arguments) -> int:
+    x = b.tensor(a["self"])
+    _, powers, total = b.exponentials(x, b.rows(x, a["dim"]))
+    return b.pointwise("mul", powers, b.pointwise("reciprocal", total))
+
+
+def _log_softmax(b: Builder, a: Arguments) -> int:
+    x = b.tensor(a["self"])
+    return b.log_softmax(x, b.rows(x, a["dim"]))
+
+
+def _logsumexp(b: Builder, a: Arguments) -> int:
+    x = b.tensor(a["self"])
+    span = b.rows(x, a["dim"])
+    largest = b.reduce("amax", x, span)
+    powers = b.pointwise("exp", b.pointwise("sub", x, largest))
+    total = b.reduce("sum", powers, span)
+    result = b.pointwise("add", largest, b.pointwise("log", total))
+    infinite = b.pointwise("eq", b.pointwise("abs", largest), math.inf)
+    return b.pointwise("where", infinite, largest, result)
+
+
+RULES: dict[str, Rule] = {
+    **{name: _reduction(name) for name in ["sum", "mean", "amax", "amin", "prod"]},
+    **dict.fromkeys(("softmax", "_softmax"), _softmax),
+    **dict.fromkeys(("log_softmax", "_log_softmax"), _log_softmax),
+    "var": _variance(root=False),
+    "std": _variance(root=True),
+    "linalg_vector_norm": _vector_norm,
+    "norm": _vector_norm,
+    "logsumexp": _logsumexp,
+}
