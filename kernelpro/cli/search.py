@@ -5,6 +5,7 @@ from pathlib import Path
 
 from kernelpro.cli.arguments import (
     add_judge_options,
+    add_lessons,
     add_precision,
     add_problem_options,
     add_without,
@@ -55,6 +56,11 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
         choices=("findings", "metrics", "none"),
         help="what proposers are shown of a profile (default: findings; others for ablations)",
     )
+    add_lessons(
+        command,
+        "FILE, `on` (your own file) or `off`: tell proposers what earlier searches of like "
+        "problems saw, and add what this one sees (default: off)",
+    )
     command.add_argument(
         "--memory",
         type=Path,
@@ -99,6 +105,7 @@ def run(args: argparse.Namespace) -> int:
             policy=args.policy,
             feedback=args.feedback,
             block=args.without,
+            lessons=args.lessons,
             observer=view,
         )
         view.finished(result)
@@ -136,6 +143,7 @@ def _suite(args: argparse.Namespace) -> int:
         seed=args.seed,
         policy=args.policy,
         feedback=args.feedback,
+        lessons=args.lessons,
     )
     print(table(result))
     return 0 if any(found.best is not None for found in result.results) else 1

@@ -13,11 +13,12 @@ from enum import StrEnum
 from typing import Protocol
 
 from kernelpro.errors import KernelproError
-from kernelpro.ranking import shortlist, told
+from kernelpro.ranking import roofline_class, shortlist, told
 from kernelpro.records import (
     Attempt,
     Candidate,
     Evaluation,
+    Lesson,
     Machine,
     Outcome,
     Problem,
@@ -65,6 +66,15 @@ class Hooks(Protocol):
     def step_finished(self, step: Step, /) -> None:
         """Watch the search: called once for each step, after it is on disk."""
         ...
+
+
+Lessons = Callable[[str, frozenset[str]], tuple[Lesson, ...]]
+"""Gives the lessons for a parent: its roofline class, and the detectors whose findings are told."""
+
+
+def no_lessons(roofline: str, findings: frozenset[str]) -> tuple[Lesson, ...]:
+    """Know nothing of earlier searches."""
+    return ()
 
 
 class Feedback(StrEnum):
@@ -123,6 +133,7 @@ class Search:
         steps: Iterable[Step] = (),
         stop_ratio: float = AT_SPEED_OF_LIGHT,
         feedback: Feedback = Feedback.FINDINGS,
+        lessons: Lessons = no_lessons,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare a search; nothing happens before `run`.
@@ -141,6 +152,8 @@ class Search:
             stop_ratio: stop when the best time is within this factor of the speed of light; 0
                 never stops for it.
             feedback: what proposers are shown of a parent's profile.
+            lessons: what they are told of earlier searches; it must answer the same for the
+                whole search, its resumed parts too.
             clock: a monotonic clock, in seconds.
         """
         self.problem = problem
@@ -154,6 +167,7 @@ class Search:
         self.sol_us = sol_us
         self.stop_ratio = stop_ratio
         self.feedback = feedback
+        self.lessons = lessons
         self.tree = Tree(steps)
         self.complaints: list[str] = []
         self._clock = clock
@@ -239,6 +253,9 @@ class Search:
                 for child in self.tree.children(node.index)
             ),
             seed=step_seed(self.seed, len(self.tree)),
+            lessons=self.lessons(
+                roofline_class(step, steps[0]), frozenset(d.detector for d in findings)
+            ),
         )
 
     def _propose(self, proposal: Proposal) -> Candidate | None:
