@@ -144,7 +144,7 @@ class Store:
                 self._base.execute("PRAGMA journal_mode = WAL")
                 return
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                if not _busy(error) or time.monotonic() > deadline:
                     raise
             time.sleep(0.01)
 
@@ -343,7 +343,7 @@ class Store:
         try:
             yield
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+            if _busy(error):
                 why = f"another process has been writing it for {BUSY_S:.0f} s"
             else:
                 why = str(error)
@@ -359,6 +359,11 @@ class Store:
             f"{self.path} is damaged or no lessons file ({str(error) or type(error).__name__}); "
             "move it away, and `kernelpro lessons import` makes a new one of memory files"
         )
+
+
+def _busy(error: sqlite3.OperationalError) -> bool:
+    """Whether another connection is in the way; the low byte holds the code without its detail."""
+    return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:

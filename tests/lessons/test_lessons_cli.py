@@ -3,11 +3,12 @@ import json
 
 import pytest
 
+from kernelpro import start
 from kernelpro.cli import main
 from kernelpro.lessons.session import user_file
 from kernelpro.lessons.store import Store
 from tests.lessons.samples import MATMUL, one, source
-from tests.search.toy import Setup
+from tests.search.toy import MACHINE, Setup
 
 
 @pytest.fixture
@@ -31,7 +32,17 @@ def test_show_prints_classes_with_their_counts(file, capsys):
     assert [g["operator_class"] for g in shown["groups"]] == ["matmul", "row-wise"]
 
 
-def test_show_of_a_problem_prints_what_its_search_would_be_told(file, capsys):
+class UnmeasuredCpu:
+    """The CPU as far as this command asks for it; measuring its peaks takes seconds."""
+
+    name = device = "cpu"
+
+    def machine(self):
+        return MACHINE
+
+
+def test_show_of_a_problem_prints_what_its_search_would_be_told(file, capsys, monkeypatch):
+    monkeypatch.setattr(start, "usable", lambda name: UnmeasuredCpu())
     main(["lessons", "show", "row_softmax", "--target", "cpu", "--lessons", str(file)])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "row_softmax on cpu: row-wise, by its operator graph"

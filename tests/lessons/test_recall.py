@@ -16,7 +16,7 @@ def store(tmp_path):
         yield opened
 
 
-def lesson(recalled, finding="", roofline="", strategy="") -> Lesson:
+def lesson(recalled, finding="", roofline="", strategy=""):
     (found,) = (
         each
         for each in recalled.lessons

@@ -45,7 +45,8 @@ class Watched(ToyHooks):
 
 def run(path, lessons, iterations=12, *, resumed=False):
     """A toy search with lessons, begun or resumed as `kernelpro.search` does it."""
-    setup = Setup(path=path, hooks=Watched(lessons), iterations=iterations)
+    hooks = Watched(lessons)
+    setup = Setup(path=path, hooks=hooks, iterations=iterations)
     if resumed:
         journal, _, steps = memory.resume(path)
     else:
@@ -57,7 +58,7 @@ def run(path, lessons, iterations=12, *, resumed=False):
         search = setup.start(journal, steps)
         search.lessons = lessons.told
         search.run()
-    return search, setup.hooks.told
+    return search, hooks.told
 
 
 def opened(path, flag, *, resumed=False):

@@ -79,12 +79,12 @@ ROWS = st.sets(st.tuples(st.sampled_from("abc"), st.integers(1, 4)), max_size=8)
 def filled(path, rows):
     with Store(path) as store:
         for name in sorted({name for name, _ in rows}):
-            features = {"features": MATMUL} if name == "c" else {}
-            store.add(source(name, **features), [one(n) for m, n in sorted(rows) if m == name])
+            its_source = source(name, MATMUL) if name == "c" else source(name)
+            store.add(its_source, [one(n) for m, n in sorted(rows) if m == name])
     return path
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(ROWS, ROWS)
 def test_merging_is_a_union_in_any_order_and_doing_it_again_adds_nothing(
     tmp_path_factory, left, right
