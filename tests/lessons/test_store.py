@@ -4,7 +4,9 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,20 @@ def test_two_processes_that_make_and_write_one_file_lose_nothing(tmp_path):
     with Store(path) as store:
         assert store.counts() == (2, 300)
         assert store.tries("a") == store.tries("b") == [one(step) for step in range(1, 151)]
+
+
+def test_all_that_open_a_new_file_at_once_find_it_made_once(tmp_path):
+    for turn in range(5):
+        path, together = tmp_path / f"{turn}.db", threading.Barrier(6)
+
+        def opened(name, path=path, together=together):
+            together.wait()
+            with Store(path) as store:
+                return store.add(source(name), [one(1)])
+
+        with ThreadPoolExecutor(6) as pool:
+            assert sum(pool.map(opened, "abcdef")) == 6
+        assert len(content(path)) == 6
 
 
 def test_a_killed_writer_leaves_a_whole_file_with_all_that_it_acknowledged(tmp_path):
