@@ -136,7 +136,7 @@ def _print(lines: list[str], everything: bool) -> None:
 
 
 def _export(args: argparse.Namespace) -> int:
-    from kernelpro.lessons.store import write_rows
+    from kernelpro.lessons.files import write_rows
 
     with _open(args) as store:
         _, tries = store.counts()

@@ -93,7 +93,7 @@ class Lessons:
             self._read_back(recorded)
         asked = flag is not None or not resumed
         if not asked:
-            flag = str(recorded["file"]) if recorded else OFF
+            flag = str(recorded.get("file", OFF)) if recorded else OFF
         path, named = chosen(flag)
         self._path = path
         if path is None:
@@ -104,9 +104,9 @@ class Lessons:
                 self._features = of_problem(problem)
                 self.recalled = recall(self._store, self._features, problem.target, machine.device)
         except LessonsError as error:
+            self._give_up(error)
             if named and asked:
                 raise
-            self._give_up(error)
 
     def _read_back(self, recorded: Mapping[str, Any]) -> None:
         try:

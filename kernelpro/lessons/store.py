@@ -8,9 +8,8 @@ what a killed search did not write here, resuming or importing it adds.
 import contextlib
 import json
 import sqlite3
-import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +17,7 @@ from typing import Any, Self
 
 from kernelpro.errors import LessonsError
 from kernelpro.lessons.features import Features
+from kernelpro.lessons.files import appearing
 from kernelpro.lessons.tries import Try
 from kernelpro.records import Outcome
 from kernelpro.serial import decode, encode
@@ -310,7 +310,7 @@ class Store:
         Raises:
             LessonsError: there is already something at path, or it cannot be written.
         """
-        with _appearing(path) as made, self._said("read"):
+        with appearing(path) as made, self._said("read"):
             self._base.execute("VACUUM INTO ?", (str(made),))
 
     def wipe(self) -> int:
@@ -364,38 +364,3 @@ class Store:
 def _busy(error: sqlite3.OperationalError) -> bool:
     """Whether another connection is in the way; the low byte holds the code without its detail."""
     return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-
-
-def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Write a table as .csv or .json, by the path's ending.
-
-    Raises:
-        LessonsError: another ending, something is already there, or it cannot be written.
-    """
-    with _appearing(path) as made, made.open("w", encoding="utf-8", newline="") as file:
-        if path.suffix == ".json":
-            json.dump(list(rows), file, indent=1)
-        elif path.suffix == ".csv":
-            import csv
-
-            writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else [])
-            writer.writeheader()
-            writer.writerows(rows)
-        else:
-            raise LessonsError(
-                f"lessons are exported as .db, .csv or .json, but {path.name} has another ending"
-            )
-
-
-@contextlib.contextmanager
-def _appearing(path: Path) -> Iterator[Path]:
-    """Give a place for a new file in path's folder, which is renamed to path when it is whole."""
-    if path.exists():
-        raise LessonsError(f"{path} already exists; name another file")
-    try:
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".lessons-") as folder:
-            made = Path(folder) / path.name
-            yield made
-            made.replace(path)
-    except OSError as error:
-        raise LessonsError(f"{path} cannot be written: {error.strerror or error}") from error
