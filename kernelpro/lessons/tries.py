@@ -28,7 +28,7 @@ class Try:
         strategy: what it changed; the author's name where the author did not say.
         outcome: how far it got.
         log_gain: natural logarithm of the speed-up over what it was made from; None where either
-            has no time.
+            has no time or was not accepted.
         failure: why it was not accepted, shortened; or empty.
     """
 
@@ -67,7 +67,9 @@ class Reader:
         accepted = evaluation.outcome is Outcome.ACCEPTED
         if parent is root and strategy == START and accepted and self._first is None:
             self._first = step
-        ratio = over_parent(step, made_from) if made_from is not None else 0.0
+        # A flagged parent's time is no number to compare with.
+        sound = made_from is not None and made_from.evaluation.outcome is Outcome.ACCEPTED
+        ratio = over_parent(step, made_from) if made_from is not None and sound else 0.0
         return Try(
             step=step.index,
             finding=candidate.inspired_by,

@@ -54,3 +54,10 @@ def test_a_failure_keeps_its_reason_and_an_unnamed_strategy_its_author():
     assert (one.strategy, one.outcome, one.log_gain) == ("someone", Outcome.COMPILE_ERROR, None)
     assert one.failure.startswith("no no no")
     assert len(one.failure) == FAILURE_CHARACTERS
+
+
+def test_a_flagged_parents_time_is_no_measure_of_a_gain():
+    flagged = made(1, 0, "start", speedup=5e4)
+    flagged = replace(flagged, evaluation=replace(flagged.evaluation, outcome=Outcome.FLAGGED))
+    _, child = of([made(0, None), flagged, made(2, 1, "vec up", speedup=2.0)])
+    assert (child.outcome, child.log_gain) == (Outcome.ACCEPTED, None)
