@@ -19,6 +19,7 @@ from kernelpro.errors import KernelproError
 from kernelpro.isolation import Hooks
 from kernelpro.judge.audit import Audit, audited
 from kernelpro.judge.judge import Judge, JudgeSettings
+from kernelpro.lessons.session import Lessons
 from kernelpro.manager import create_plugin_manager
 from kernelpro.profiling.cpu import callgrind
 from kernelpro.profiling.speed_of_light import SpeedOfLight, speed_of_light
@@ -165,6 +166,7 @@ def search(
     feedback: str = "findings",
     precision: str = "strict",
     block: Iterable[str] = (),
+    lessons: str | Path | None = None,
     judge: JudgeSettings | None = None,
     confirm: bool = True,
     jobs: int | None = None,
@@ -188,6 +190,9 @@ def search(
             `metrics` alone, or `none`; the last two are for ablations.
         precision: what float32 may be computed with: `strict`, `tf32` or `bf16`.
         block: names of plugins to leave out.
+        lessons: `off`, `on` (the user's own file) or a lessons file: what earlier searches saw is
+            told to proposers, and what this one sees is added. None: as the settings say, which
+            is `off` by default; with resume, as the search was begun.
         judge: the judge's settings.
         confirm: judge the winner again from scratch at the end; without it there is no winner's
             file, and a later run with `resume` confirms it.
@@ -227,14 +232,18 @@ def search(
         bench.remember(start.steps)
         budget = Budget(iterations=iterations, seconds=seconds)
         watch.begun(start.problem, bench.machine, bench.light, budget)
+        learned = stack.enter_context(
+            Lessons(start.problem, bench.machine, lessons, start.lessons, resumed=resume)
+        )
         journal = start.journal
         if journal is None:
             journal = memory.create(
                 Path(memory_file) if memory_file else new_path(start.problem),
-                header(start, bench.machine),
+                header(start, bench.machine, learned.header()),
             )
             stack.callback(journal.close)
-        told = _Told(hooks, watch)
+        learned.begin(journal.path, start.steps)
+        told = _Told(hooks, watch, learned)
         engine = Search(
             start.problem,
             bench.machine,
@@ -249,6 +258,7 @@ def search(
             stop_ratio=STOP_RATIO[start.target.device],
             feedback=start.feedback,
             pace=pace,
+            lessons=learned.told,
         )
         told.engine = engine
         if start.steps:
@@ -269,7 +279,7 @@ def search(
         confirmations=tuple(confirmations),
         reason=end.message,
         memory=journal.path,
-        complaints=(*hooks.complaints, *engine.complaints, *bench.complaints),
+        complaints=(*hooks.complaints, *engine.complaints, *bench.complaints, *learned.complaints),
     )
     if best is None or not confirm:
         return result
@@ -398,16 +408,17 @@ def audit(
 
 
 class _Told:
-    """The hooks as the search calls them, with the observer told of each step."""
+    """The hooks as the search calls them; lessons and the observer are told of each step."""
 
-    def __init__(self, hooks: Hooks, watch: Observer) -> None:
+    def __init__(self, hooks: Hooks, watch: Observer, learned: Lessons) -> None:
         self.propose = hooks.propose
         self.reject = hooks.reject
         self.reward = hooks.reward
         self.engine: Search | None = None
-        self._hooks, self._watch = hooks, watch
+        self._hooks, self._watch, self._learned = hooks, watch, learned
 
     def step_finished(self, step: Step) -> None:
+        self._learned.stepped(step)
         self._hooks.step_finished(step)
         if self.engine is not None:
             self._watch.stepped(step, self.engine.tree, self.engine.usage)

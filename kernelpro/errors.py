@@ -41,3 +41,7 @@ class ProposalError(KernelproError):
 
 class SettingsError(KernelproError):
     """A setting has a value that it cannot have."""
+
+
+class LessonsError(KernelproError):
+    """A lessons file cannot be used: it is none, is damaged, or is of a newer version."""

@@ -54,7 +54,7 @@ def credit(steps: Iterable[Step]) -> dict[str, Credit]:
             fires[name] = fires.get(name, 0) + 1
         if (name := step.candidate.inspired_by) and step.parent is not None:
             tries[name] = tries.get(name, 0) + 1
-            ratio = _over_parent(step, known[step.parent])
+            ratio = over_parent(step, known[step.parent])
             if ratio >= HIT:
                 logs.setdefault(name, []).append(math.log(ratio))
     return {
@@ -109,7 +109,7 @@ def shortlist(
     return tuple(kept[:limit])
 
 
-def _over_parent(step: Step, parent: Step) -> float:
+def over_parent(step: Step, parent: Step) -> float:
     """How much faster a step is than its parent, by the ratios to the baseline; 0 if unknown."""
     child, before = step.evaluation, parent.evaluation
     if child.outcome is not Outcome.ACCEPTED or child.timing is None or before.timing is None:
@@ -120,3 +120,9 @@ def _over_parent(step: Step, parent: Step) -> float:
 def told(steps: Sequence[Step], step: Step) -> tuple[Diagnosis, ...]:
     """What a proposer is told of one step, given all steps of its search so far."""
     return shortlist(step.diagnoses, credits=credit(steps))
+
+
+def roofline_class(step: Step, root: Step) -> str:
+    """Roofline class of a step; that of the root where the step was not profiled, or `unknown`."""
+    known = step.classification or root.classification
+    return known.dispatched if known is not None else "unknown"

@@ -117,6 +117,8 @@ class Candidate:
         rationale: why its author expects it to be faster.
         author: name of the plugin or model that wrote it.
         inspired_by: name of the detector whose finding it acts on, or empty.
+        strategy: short name of what was changed, the same on every problem: `vec up`,
+            `merge_kernels`. Lessons are counted by it; see docs/lessons.md.
     """
 
     source: str
@@ -124,6 +126,7 @@ class Candidate:
     rationale: str = field(default="", compare=False)
     author: str = field(default="", compare=False)
     inspired_by: str = field(default="", compare=False)
+    strategy: str = field(default="", compare=False)
 
     @property
     def id(self) -> str:
@@ -588,6 +591,8 @@ class Proposal:
         tried: ids of every candidate that this search has seen.
         attempts: what the parent's children were and what they gave, oldest first.
         seed: for random choices; differs from step to step.
+        lessons: what earlier searches of like problems saw of strategies, for the parent's
+            findings and class; empty unless the search was started with lessons.
     """
 
     problem: Problem
@@ -599,6 +604,7 @@ class Proposal:
     tried: frozenset[str]
     attempts: tuple["Attempt", ...]
     seed: int
+    lessons: tuple["Lesson", ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -623,6 +629,41 @@ class Choice:
     steps: int
     closed: int
     under_way: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """What earlier searches of like problems saw of one strategy; docs/lessons.md has formulas.
+
+    Attributes:
+        finding: detector whose finding was acted on; empty for any, and for none.
+        roofline: class that the parents were of; empty for any.
+        strategy: what was changed; empty for all strategies together.
+        tries: candidates that did so.
+        successes: those accepted and at least 1.02 times as fast as what they were made from.
+        weight: tries discounted by the distance of their problems and by another device.
+        log_gain: mean natural logarithm of the speed-up over the parent, of the tries that were
+            timed, weighed likewise; None when none was.
+        log_gain_error: its standard error; None with fewer than two timed tries.
+        worth: expected log gain of one more try, failures counted as 0, shrunk towards what is
+            known of more general lessons: few tries move it little.
+        problems: distinct problems that it was seen on.
+        distance: of the nearest of them, 0..1.
+        failures: the commonest reasons of failures, shortened.
+    """
+
+    finding: str = ""
+    roofline: str = ""
+    strategy: str = ""
+    tries: int
+    successes: int
+    weight: float
+    log_gain: float | None = None
+    log_gain_error: float | None = None
+    worth: float = 0.0
+    problems: int = 0
+    distance: float = 0.0
+    failures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,13 @@ def config_folder() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "kernelpro"
 
 
+def data_folder() -> Path:
+    """Folder for what searches learned: $KERNELPRO_DATA, else XDG's data folder."""
+    if folder := os.environ.get("KERNELPRO_DATA"):
+        return Path(folder)
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "kernelpro"
+
+
 def resolve(
     section: str,
     cls: type[T],

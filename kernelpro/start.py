@@ -3,8 +3,9 @@
 import platform
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from kernelpro import __version__, problems, targets
 from kernelpro.errors import KernelproError
@@ -32,6 +33,7 @@ class Start:
         steps: those taken by earlier runs.
         confirmations: winners that earlier runs judged again.
         machine: what earlier runs ran on.
+        lessons: what earlier runs wrote down of the lessons they were told.
     """
 
     problem: Problem
@@ -44,6 +46,7 @@ class Start:
     steps: tuple[Step, ...] = ()
     confirmations: tuple[Confirmation, ...] = ()
     machine: Machine | None = None
+    lessons: Mapping[str, Any] = field(default_factory=dict)
 
 
 def fresh(
@@ -106,6 +109,7 @@ def resumed(
             judge=resolve("judge", JudgeSettings, recorded.settings.get("judge")),
             journal=journal,
             machine=recorded.machine,
+            lessons=recorded.settings.get("lessons") or {},
             steps=tuple(steps),
             confirmations=tuple(memory.confirmations(journal.path)),
         )
@@ -124,8 +128,8 @@ def same_machine(start: Start, machine: Machine) -> None:
         )
 
 
-def header(start: Start, machine: Machine) -> memory.Header:
-    """The first line of a new memory file."""
+def header(start: Start, machine: Machine, lessons: Mapping[str, Any]) -> memory.Header:
+    """The first line of a new memory file, with the lessons that its search is told."""
     return memory.Header(
         problem=start.problem,
         target=start.target.name,
@@ -135,6 +139,7 @@ def header(start: Start, machine: Machine) -> memory.Header:
             "policy": describe(start.policy),
             "feedback": str(start.feedback),
             "judge": asdict(start.judge),
+            "lessons": dict(lessons),
         },
         environment=_environment(),
     )

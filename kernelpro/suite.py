@@ -80,6 +80,7 @@ def search(
     seed: int = 0,
     policy: str = "mcts",
     feedback: str = "findings",
+    lessons: str | Path | None = None,
     slice_trials: int = SLICE,
 ) -> SuiteResult:
     """Search every problem of a suite under one budget.
@@ -96,6 +97,7 @@ def search(
         seed: for the random choices of each search.
         policy: how each search chooses what to try next.
         feedback: what proposers are shown of a profile.
+        lessons: `off`, `on`, a lessons file, or None for the settings, as for one search.
         slice_trials: trials of a problem at a time.
 
     Raises:
@@ -140,6 +142,7 @@ def search(
             seed=seed,
             policy=policy,
             feedback=feedback,
+            lessons=lessons,
             confirm=confirm,
         )
 

@@ -27,14 +27,18 @@ def pytest_runtest_setup(item):
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory):
     """Keep builds and measured peaks of the tests out of the user's cache, and share them."""
-    folder = tmp_path_factory.mktemp("cache")
-    before = os.environ.get("KERNELPRO_CACHE")
-    os.environ["KERNELPRO_CACHE"] = str(folder)
-    yield
-    if before is None:
-        del os.environ["KERNELPRO_CACHE"]
-    else:
-        os.environ["KERNELPRO_CACHE"] = before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNELPRO_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_data(tmp_path_factory):
+    """Keep lessons of the tests out of the user's data folder, and the user's out of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNELPRO_DATA", str(tmp_path_factory.mktemp("data")))
+        patch.delenv("KERNELPRO_LESSONS_FILE", raising=False)
+        yield
 
 
 @pytest.fixture(scope="session")

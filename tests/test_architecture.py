@@ -31,6 +31,15 @@ ALLOWED = {
     "profiling": {"", "errors", "records", "hookspecs", "ranking", "settings", "targets"},
     "language": {"errors", "records", "problems", "targets"},
     "search": {"errors", "ranking", "records", "serial", "settings"},
+    "lessons": {
+        "errors",
+        "language",
+        "ranking",
+        "records",
+        "search",  # memory files, from which lessons are read
+        "serial",
+        "settings",
+    },
     "plugins": {"", "profiling", "language"},  # the public API, as for any other plugin
     "testing": {"hookspecs", "records"},
     "manager": {"", "errors", "hookspecs", "records"},

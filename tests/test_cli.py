@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from kernelpro.cli import main
+from kernelpro.lessons import tries
+from kernelpro.lessons.store import Store
 from kernelpro.search import memory
 from kernelpro.search.tree import Tree
 
@@ -176,7 +178,7 @@ def test_killed_search_resumes_with_every_finished_step(searched, kernelpro_comm
     folder, _ = searched
     command = [sys.executable, "-m", "kernelpro", "search", "chain.py", "--target", "cpu"]
     running = subprocess.Popen(
-        [*command, "--iterations", "50", "--memory", "k.jsonl", "--json"],
+        [*command, "--iterations", "50", "--memory", "k.jsonl", "--json", "--lessons", "l.db"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(REPO)},
         stdout=subprocess.PIPE,
@@ -203,6 +205,10 @@ def test_killed_search_resumes_with_every_finished_step(searched, kernelpro_comm
     assert len(after) == len(before) + 2
     ids = [s.candidate.id for s in after]
     assert len(ids) == len(set(ids)), "no candidate is judged twice"
+    with Store(folder / "l.db", create=False) as store:
+        (source,) = store.sources()
+        assert store.tries(source.search) == tries.of(after), "every step's lesson, each once"
+    assert source.features.traced
 
 
 def test_interrupted_search_ends_with_the_best_so_far(searched):

@@ -24,6 +24,7 @@ COMMANDS = (
     "program",
     "sol",
     "export",
+    "lessons",
     "plugins",
     "calibrate",
     "doctor",

@@ -65,6 +65,11 @@ def add_without(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_lessons(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add the option that names a lessons file."""
+    parser.add_argument("--lessons", metavar="FILE", help=text)
+
+
 def add_candidate_options(parser: argparse.ArgumentParser) -> None:
     """Add what names a candidate, its problem and how it is judged."""
     parser.add_argument(

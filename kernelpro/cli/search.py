@@ -5,6 +5,7 @@ from pathlib import Path
 
 from kernelpro.cli.arguments import (
     add_judge_options,
+    add_lessons,
     add_precision,
     add_problem_options,
     add_without,
@@ -54,6 +55,11 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
         default="findings",
         choices=("findings", "metrics", "none"),
         help="what proposers are shown of a profile (default: findings; others for ablations)",
+    )
+    add_lessons(
+        command,
+        "FILE, `on` (your own file) or `off`: tell proposers what earlier searches of like "
+        "problems saw, and add what this one sees (default: off)",
     )
     command.add_argument(
         "--memory",
@@ -107,6 +113,7 @@ def run(args: argparse.Namespace) -> int:
             feedback=args.feedback,
             block=args.without,
             jobs=args.jobs,
+            lessons=args.lessons,
             observer=view,
         )
         view.finished(result)
@@ -145,6 +152,7 @@ def _suite(args: argparse.Namespace) -> int:
         seed=args.seed,
         policy=args.policy,
         feedback=args.feedback,
+        lessons=args.lessons,
     )
     print(table(result))
     return 0 if any(found.best is not None for found in result.results) else 1

@@ -1,5 +1,6 @@
 """What to change in a program: the default start, moves that a diagnosis asks for, neighbours."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,16 +19,29 @@ from kernelpro.language.schedule import (
     step,
     target_of,
 )
-from kernelpro.records import Machine
+from kernelpro.records import FASTER, Lesson, Machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A program to try next, why it may be faster, and the detector that asks for it, if any."""
+    """A program to try next.
+
+    Attributes:
+        program: the program.
+        rationale: why it may be faster.
+        inspired_by: the detector that asks for it, if any.
+        strategy: what is changed, named alike for every program: a knob and its direction or
+            value (`vec up`, `staging buffer`), a rewrite's name, or START.
+    """
 
     program: Program
     rationale: str
     inspired_by: str = ""
+    strategy: str = ""
+
+
+START = "start"
+"""Strategy of the first program, written from the reference."""
 
 
 # Action -> target -> (knob, places up or down, or a value, sentence). The first legal edit wins.
@@ -232,6 +246,26 @@ def neighbours(program: Program, works: Sequence[Work], limits: Limits) -> list[
     return moves + [_move(rewritten) for rewritten in rewrites(program)]
 
 
+def by_worth(moves: Sequence[Move], lessons: Sequence[Lesson]) -> list[Move]:
+    """Order moves by what lessons expect of them; equal ones keep their order.
+
+    A move is worth what the most special lesson says that fits it: of its strategy for the finding
+    that asks for it, for the parent's class, for any; and where its strategy was never seen, what
+    all strategies together were worth. Worths count in units of what a timing can tell apart
+    (log 1.02), so that smaller differences reorder nothing.
+    """
+    worth = {(one.finding, one.roofline, one.strategy): one.worth for one in lessons}
+    classes = {one.roofline for one in lessons}
+
+    def units(move: Move) -> int:
+        keys = [(move.inspired_by, "", move.strategy)] if move.inspired_by else []
+        keys += [("", name, move.strategy) for name in sorted(classes, reverse=True)]
+        found = next((worth[key] for key in keys if key in worth), worth.get(("", "", ""), 0.0))
+        return round(found / math.log(FASTER))
+
+    return sorted(moves, key=lambda move: -units(move))
+
+
 def _places(count: int, kernel: str) -> list[tuple[int, ...]]:
     """Which kernels to change together, best first: the one that was seen, all, each."""
     each = [(place,) for place in range(count)]
@@ -250,22 +284,35 @@ def _changed(
     why: str,
 ) -> list[Move]:
     """Change a knob of some kernels, of those where that is legal; one move or none."""
-    schedules, said = list(program.schedules), []
+    schedules, said, strategy = list(program.schedules), [], ""
     for place in places:
         now = schedules[place]
         changed = step(now, knob, change) if isinstance(change, int) else jump(now, knob, change)
         if changed is None or changed == now or legal(changed, [works[place]], limits):
             continue
         schedules[place] = changed
+        strategy = strategy or _strategy(knob, getattr(now, knob), getattr(changed, knob))
         where = f"kernel {place}: " if len(works) > 1 and len(places) == 1 else ""
         said.append(f"{where}{knob} {getattr(now, knob)} -> {getattr(changed, knob)}: {why}")
     if not said:
         return []
-    return [Move(program=with_schedules(program, schedules), rationale=said[0])]
+    moved = with_schedules(program, schedules)
+    return [Move(program=moved, rationale=said[0], strategy=strategy)]
+
+
+def _strategy(knob: str, before: int | str, after: int | str) -> str:
+    """Name a change of a knob: its direction where its values have an order, else the value."""
+    if isinstance(before, int) and isinstance(after, int):
+        return f"{knob} {'up' if after > before else 'down'}"
+    return f"{knob} {after}"
 
 
 def _move(rewritten: Rewritten) -> Move:
-    return Move(program=rewritten.program, rationale=f"{rewritten.name}: {rewritten.why}")
+    return Move(
+        program=rewritten.program,
+        rationale=f"{rewritten.name}: {rewritten.why}",
+        strategy=rewritten.name,
+    )
 
 
 def _reason(knob: str, by: int, schedule: Schedule) -> str:

@@ -7,13 +7,14 @@ proposal starts; nothing else is remembered between calls.
 import random
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kernelpro import Candidate, Diagnosis, Proposal, hookimpl
 from kernelpro.language import moves, schedule
 
 if TYPE_CHECKING:
+    from kernelpro.language.program import Program
     from kernelpro.language.writer import Prepared
 
 AUTHOR = "language"
@@ -22,7 +23,10 @@ _ONE_AT_A_TIME = threading.Lock()  # torch.export and the caches of traced probl
 
 @hookimpl
 def propose(proposal: Proposal) -> Candidate | None:
-    """Write the first kernel that was not tried yet: default, diagnosed moves, neighbours."""
+    """Write the first kernel that was not tried yet: default, diagnosed moves, neighbours.
+
+    Lessons of earlier searches, where there are some, order the moves after the default.
+    """
     with _ONE_AT_A_TIME:
         return _propose(proposal)
 
@@ -46,6 +50,7 @@ def _propose(proposal: Proposal) -> Candidate | None:
             rationale=move.rationale,
             author=AUTHOR,
             inspired_by=move.inspired_by,
+            strategy=move.strategy,
         )
         if candidate.id not in proposal.tried:
             return candidate
@@ -66,7 +71,18 @@ def _moves(proposal: Proposal, prepared: "Prepared") -> Iterator[moves.Move]:
     if current is None:
         # The reference, or a stranger's kernel: start, then look around the start.
         current, works = writer.start(proposal.problem, proposal.machine, limits), prepared.works
-        yield moves.Move(program=current, rationale=_start(prepared))
+        yield moves.Move(program=current, rationale=_start(prepared), strategy=moves.START)
+    found = _asked_and_around(proposal, current, works, limits)
+    yield from moves.by_worth(list(found), proposal.lessons) if proposal.lessons else found
+
+
+def _asked_and_around(
+    proposal: Proposal,
+    current: "Program",
+    works: Sequence[schedule.Work],
+    limits: schedule.Limits,
+) -> Iterator[moves.Move]:
+    """Moves that findings ask for, the most promising finding's first; then the neighbours."""
     for diagnosis in proposal.diagnoses:
         for action in diagnosis.actions:
             for move in moves.answers(action.name, current, works, limits, _seen(diagnosis)):
@@ -74,6 +90,7 @@ def _moves(proposal: Proposal, prepared: "Prepared") -> Iterator[moves.Move]:
                     program=move.program,
                     rationale=f"{diagnosis.detector} asks to {action.name}: {move.rationale}",
                     inspired_by=diagnosis.detector,
+                    strategy=move.strategy,
                 )
     around = moves.neighbours(current, works, limits)
     random.Random(proposal.seed).shuffle(around)

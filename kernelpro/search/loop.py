@@ -13,12 +13,13 @@ from enum import StrEnum
 from typing import Protocol
 
 from kernelpro.errors import KernelproError
-from kernelpro.ranking import shortlist, told
+from kernelpro.ranking import roofline_class, shortlist, told
 from kernelpro.records import (
     Attempt,
     Candidate,
     Choice,
     Evaluation,
+    Lesson,
     Machine,
     Outcome,
     Problem,
@@ -70,6 +71,15 @@ class Hooks(Protocol):
         ...
 
 
+Lessons = Callable[[str, frozenset[str]], tuple[Lesson, ...]]
+"""Gives the lessons for a parent: its roofline class, and the detectors whose findings are told."""
+
+
+def no_lessons(roofline: str, findings: frozenset[str]) -> tuple[Lesson, ...]:
+    """Know nothing of earlier searches."""
+    return ()
+
+
 class Feedback(StrEnum):
     """How much of a parent's profile a proposer is shown; less than all is for ablations."""
 
@@ -119,6 +129,7 @@ class Search:
         stop_ratio: float = AT_SPEED_OF_LIGHT,
         feedback: Feedback = Feedback.FINDINGS,
         pace: Pace | None = None,
+        lessons: Lessons = no_lessons,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare a search; nothing happens before `run`.
@@ -138,6 +149,8 @@ class Search:
                 never stops for it.
             feedback: what proposers are shown of a parent's profile.
             pace: how many candidates are under way at once; one by default.
+            lessons: what they are told of earlier searches; it must answer the same for the
+                whole search, its resumed parts too.
             clock: a monotonic clock, in seconds.
         """
         self.problem = problem
@@ -152,6 +165,7 @@ class Search:
         self.stop_ratio = stop_ratio
         self.feedback = feedback
         self.pace = pace or Pace()
+        self.lessons = lessons
         self.tree = Tree(steps)
         self.usage = Utilisation(clock)
         self.complaints: list[str] = []
@@ -252,6 +266,9 @@ class Search:
                 for child in self.tree.children(node.index)
             ),
             seed=step_seed(self.seed, self.tree.choices),
+            lessons=self.lessons(
+                roofline_class(step, steps[0]), frozenset(d.detector for d in findings)
+            ),
         )
 
     def propose(self, proposal: Proposal) -> Candidate | None:

@@ -7,6 +7,7 @@ from kernelpro import (
     Candidate,
     Diagnosis,
     Evaluation,
+    Lesson,
     Machine,
     Outcome,
     Profile,
@@ -90,6 +91,54 @@ def test_the_same_proposal_gives_the_same_candidate_and_another_seed_another_ord
     assert propose(asked) == propose(asked)
     seeds = {proposed(replace(asked, seed=seed))[0].id for seed in range(12)}
     assert len(seeds) > 1
+
+
+def lesson(strategy="", worth=0.0, **changes):
+    return Lesson(strategy=strategy, tries=9, successes=5, weight=9.0, worth=worth, **changes)
+
+
+def test_lessons_reorder_findings_and_neighbours_and_never_the_start():
+    lessons = (lesson(worth=0.02), lesson("prefetch down", 0.3), lesson("unroll up", 0.0))
+    first, before = proposed(proposal(lessons=lessons))
+    assert first.strategy == "start"
+    asked = proposal(
+        parent=first,
+        tried=frozenset({first.id}),
+        diagnoses=(asking_for("unroll", "smaller_grain"),),
+    )
+    assert proposed(asked)[0].strategy == "unroll up", "no lessons: what findings ask for"
+    told, after = proposed(replace(asked, lessons=lessons))
+    assert (told.strategy, told.inspired_by) == ("prefetch down", "")
+    assert after.prefetch < before.prefetch
+    third = replace(asked, lessons=lessons, tried=frozenset({first.id, told.id}))
+    assert proposed(third)[0].strategy == "grain down", "asked for, and not known to be useless"
+
+
+def test_the_most_special_lesson_counts():
+    first, _ = proposed(proposal())
+    lessons = (
+        lesson(),
+        lesson("unroll up", 0.5),
+        lesson("unroll up", 0.5, roofline="memory"),
+        lesson("unroll up", 0.0, finding="a_detector"),
+        lesson("grain down", 0.2, finding="a_detector"),
+    )
+    asked = proposal(
+        parent=first,
+        tried=frozenset({first.id}),
+        diagnoses=(asking_for("unroll", "smaller_grain"),),
+        lessons=lessons,
+    )
+    # Unrolling is a neighbour, too, and as such worth most; as the finding's answer nothing.
+    candidate, _ = proposed(asked)
+    assert (candidate.strategy, candidate.inspired_by) == ("unroll up", "")
+
+
+def test_lessons_that_a_timing_could_not_tell_apart_change_nothing():
+    first, _ = proposed(proposal())
+    asked = proposal(parent=first, tried=frozenset({first.id}), diagnoses=(asking_for("unroll"),))
+    small = (lesson(worth=0.003), lesson("prefetch down", 0.009), lesson("unroll up", 0.001))
+    assert propose(replace(asked, lessons=small)) == propose(asked)
 
 
 def test_a_strangers_kernel_is_answered_with_the_default():
