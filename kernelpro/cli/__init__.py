@@ -17,6 +17,7 @@ from kernelpro.errors import KernelproError
 COMMANDS = (
     "search",
     "replay",
+    "report",
     "profile",
     "diagnose",
     "check",
