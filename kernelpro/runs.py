@@ -1,12 +1,34 @@
 """Reads searches back for those who look at several: a memory file, or a run's folder of them."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from kernelpro.errors import KernelproError, MemoryFormatError
-from kernelpro.report_page.facts import Recorded
+from kernelpro.records import Confirmation, Step
 from kernelpro.search import memory
+from kernelpro.search.format import Header
 from kernelpro.search.tree import Tree
 from kernelpro.winners import winner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """One search as its memory file holds it.
+
+    Attributes:
+        file: the memory file's name.
+        header: its first line.
+        steps: in order, the baseline first.
+        confirmations: winners judged again, oldest first.
+        best: the winner, or None.
+    """
+
+    file: str
+    header: Header
+    steps: Sequence[Step]
+    confirmations: Sequence[Confirmation]
+    best: Step | None
 
 
 def read(place: Path) -> list[Recorded]:

@@ -37,12 +37,14 @@ ALLOWED = {
     "isolation": {"errors", "hookspecs", "manager", "records"},
     "report": {"records"},
     "export": {"errors", "records", "report"},
-    "report_page": {"errors", "ranking", "records", "report", "search"},
+    "report_page": {"errors", "ranking", "records", "report", "runs"},
+    "runs": {"errors", "records", "search", "winners"},
+    "scoring": {"errors", "export", "records", "runs", "search"},
     "subjects": {"errors", "language", "records"},
     "doctor": {"", "profiling", "targets"},
     "bench": {"isolation", "judge", "profiling", "records", "search", "targets"},
 }
-JOINS_ALL = {"api", "cli", "recordings", "runs", "start", "suite", "winners", "__main__"}
+JOINS_ALL = {"api", "cli", "recordings", "start", "suite", "winners", "__main__"}
 
 
 def imported(path):

@@ -18,6 +18,7 @@ COMMANDS = (
     "search",
     "replay",
     "report",
+    "score",
     "profile",
     "diagnose",
     "check",

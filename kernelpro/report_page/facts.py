@@ -6,36 +6,16 @@ measured, it is None, and the page says so.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kernelpro.ranking import credit
 from kernelpro.records import Confirmation, Evaluation, Profile, Step
 from kernelpro.report import summarize
 from kernelpro.report_page.packing import Interned, Lines, clipped, deflated, packs, plain
-from kernelpro.search.format import Header
+from kernelpro.runs import Recorded
 
 TITLE = 140
 """Characters of a rationale's first line in the list of steps."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
-    """One search as its memory file holds it.
-
-    Attributes:
-        file: the memory file's name.
-        header: its first line.
-        steps: in order, the baseline first.
-        confirmations: winners judged again, oldest first.
-        best: the winner, or None.
-    """
-
-    file: str
-    header: Header
-    steps: Sequence[Step]
-    confirmations: Sequence[Confirmation]
-    best: Step | None
 
 
 def search_facts(recorded: Recorded) -> dict[str, Any]:

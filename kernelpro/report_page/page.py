@@ -16,7 +16,8 @@ from importlib import resources
 from typing import Any
 
 from kernelpro.errors import MemoryFormatError
-from kernelpro.report_page.facts import Recorded, search_facts
+from kernelpro.report_page.facts import search_facts
+from kernelpro.runs import Recorded
 
 SCRIPTS = (
     "elements.js",

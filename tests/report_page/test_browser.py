@@ -108,9 +108,7 @@ def test_page_fits_a_narrow_screen_and_follows_a_dark_scheme(opened, small):
 def test_odd_searches_are_pages_without_errors(opened, small):
     nothing = recorded(small, [], best=None, confirmations=[])
     baseline = recorded(small, small.steps[:1], best=None, confirmations=[])
-    timing = replace(
-        small.steps[1].evaluation.timing, speedup=float("nan"), median_us=float("inf")
-    )
+    timing = replace(small.steps[1].evaluation.timing, speedup=float("nan"), median_us=float("inf"))
     strange = replace(
         small.steps[1],
         evaluation=replace(small.steps[1].evaluation, timing=timing),

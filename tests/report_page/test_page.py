@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from kernelpro import Candidate, Confirmation, Energy
 from kernelpro.cli import main
-from kernelpro.report_page.facts import Recorded
 from kernelpro.report_page.packing import Lines, clipped, plain
 from kernelpro.report_page.page import page
+from kernelpro.runs import Recorded
 from tests.report_page.conftest import RESULTS
 from tests.report_page.grown import grow
 
