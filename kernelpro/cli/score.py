@@ -105,7 +105,7 @@ def _table(baseline: str, table: Sequence["Score"]) -> str:
     lines = [f"  against {baseline:18} " + " ".join(f"{title:>22}" for title in titles)]
     lines += [f"    {name:26}" + " ".join(f"{cell:>22}" for cell in cells) for name, cells in rows]
     if untimed := table[0].untimed:
-        lines.append(f"    {untimed} accepted without a time against {baseline}: not in fast_p")
+        lines.append(f"    {untimed} accepted without a time against {baseline}: not in the rest")
     return "\n".join(lines)
 
 

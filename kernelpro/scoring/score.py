@@ -28,7 +28,7 @@ class Score:
     Attributes:
         level: KernelBench's level, or None for all problems.
         problems: how many.
-        untimed: accepted, but with no speed-up over this baseline; they count in success alone.
+        untimed: accepted, but with no time against this baseline; they count in success alone.
         success: share of the problems with an accepted candidate.
         fast: fast_p by p.
         accepted: geometric mean of the speed-ups over accepted problems.
@@ -85,19 +85,24 @@ def scores(run: Run, baseline: str) -> list[Score]:
 
 
 def _score(entries: Sequence[Entry], baseline: str, level: int | None) -> Score:
-    speedups = [entry.speedups.get(baseline) for entry in entries]
+    speedups = [e.speedups.get(baseline) for e in entries if _known(e, baseline)]
     accepted = [1.0 if entry.accepted else None for entry in entries]
     success = estimate(accepted, fast_p_of(0.0))
     fast = {p: estimate(speedups, fast_p_of(p)) for p in THRESHOLDS if p > 0}
     return Score(
         level=level,
         problems=len(entries),
-        untimed=sum(e.accepted and baseline not in e.speedups for e in entries),
+        untimed=sum(not _known(e, baseline) for e in entries),
         success=success,
         fast={0.0: success, **fast},
         accepted=estimate(speedups, geomean_accepted_of),
         all=estimate(speedups, geomean_all_of),
     )
+
+
+def _known(entry: Entry, baseline: str) -> bool:
+    """Whether a problem can count in a speed: it failed, or was timed against this baseline."""
+    return not entry.accepted or baseline in entry.speedups
 
 
 def compare(chosen: Sequence[Run]) -> list[Comparison]:
@@ -118,9 +123,10 @@ def compare(chosen: Sequence[Run]) -> list[Comparison]:
                 "score them one at a time"
             )
         for baseline in baselines:
+            keys = [k for k in shared if _known(a[k], baseline) and _known(b[k], baseline)]
             test = paired(
-                [a[key].speedups.get(baseline) for key in shared],
-                [b[key].speedups.get(baseline) for key in shared],
+                [a[key].speedups.get(baseline) for key in keys],
+                [b[key].speedups.get(baseline) for key in keys],
             )
             found.append(
                 Comparison(first=first.name, second=second.name, baseline=baseline, test=test)

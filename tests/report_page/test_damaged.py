@@ -58,7 +58,7 @@ fuzzed = settings(
     max_examples=50,
     phases=[Phase.explicit, Phase.generate],  # a case is small; shrinking takes minutes
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 

@@ -9,7 +9,7 @@ import zlib
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelpro import Candidate, Confirmation, Energy
@@ -198,6 +198,7 @@ def test_numbers_that_json_does_not_know_become_none_and_long_texts_are_cut():
     assert clipped("x" * 30_000) == "x" * 20_000 + " [10000 more characters are left out here]"
 
 
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.text(st.sampled_from("ab\n"), max_size=60), max_size=6))
 def test_lines_kept_once_give_every_source_back(sources):
     kept = Lines()
