@@ -18,6 +18,7 @@ COMMANDS = (
     "search",
     "replay",
     "report",
+    "serve",
     "score",
     "profile",
     "diagnose",

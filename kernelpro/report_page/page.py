@@ -74,6 +74,11 @@ def _facts(recorded: Recorded) -> dict[str, Any]:
         ) from error
 
 
+def island_of(searches: Sequence[Recorded]) -> str:
+    """Return what the page shows of searches, as `island` writes it."""
+    return island(map(_facts, searches))
+
+
 def island(facts: Iterable[dict[str, Any]]) -> str:
     """Return plain values as JSON in ASCII that can stand inside any HTML element."""
     text = json.dumps(

@@ -16,11 +16,15 @@ class Page {
     addEventListener("afterprint", () => this.outline.draw());
   }
 
-  open(at, chosen) {
+  open(at, chosen, kept) {
     this.at = at;
     this.search = this.searches[at];
     this.tree = treeOf(this.search);
     this.shown = new Shown(this.tree.nodes);
+    if (kept) {
+      const {folded, outcomes, text, only} = kept;
+      Object.assign(this.shown, {folded, outcomes, text, only});
+    }
     const pick = (index, reveal) => this.pick(index, reveal);
     this.outline = new Outline(this.shown, pick);
     this.map = new TreeMap(this.shown, pick);
@@ -61,7 +65,8 @@ class Page {
       counts.set(node.outcome, (counts.get(node.outcome) || 0) + 1);
     }
     const boxes = [...counts].sort((a, b) => b[1] - a[1]).map(([outcome, count]) =>
-      el("label", {class: "chip"}, el("input", {type: "checkbox", checked: true, value: outcome,
+      el("label", {class: "chip"}, el("input", {type: "checkbox", value: outcome,
+        checked: !this.shown.outcomes || this.shown.outcomes.has(outcome),
         onchange: () => this.outcomesChosen()}), `${words(outcome)} `,
       el("span", {class: "count"}, count)));
     this.boxes = boxes.map((label) => label.firstChild);
@@ -75,10 +80,10 @@ class Page {
         el("select", {id: "only", onchange: (event) => {
           this.shown.only = event.target.value;
           this.filtered();
-        }}, el("option", {value: "all"}, "all steps"),
-        el("option", {value: "faster"}, "faster than the baseline"),
-        el("option", {value: "best"}, "path of the winner"))),
-      el("input", {type: "search", id: "search", placeholder: "Find: words, detector, #12",
+        }}, [["all", "all steps"], ["faster", "faster than the baseline"],
+          ["best", "path of the winner"]].map(([value, title]) =>
+          el("option", {value, selected: this.shown.only === value}, title)))),
+      el("input", {type: "search", id: "search", value: this.shown.text, placeholder: "Find: words, detector, #12",
         "aria-label": "Find steps by words, author, detector or number", oninput: (event) => {
           this.shown.text = event.target.value.trim().toLowerCase();
           this.filtered();
@@ -120,7 +125,9 @@ class Page {
     const steps = this.search.nodes.length;
     this.searches = facts.searches;
     const latest = this.chosen === this.search.best || this.chosen === undefined;
-    this.open(this.at, latest ? undefined : this.chosen);
+    const {scrollTop} = this.outline.box;
+    this.open(this.at, latest ? undefined : this.chosen, this.shown);
+    this.outline.box.scrollTop = scrollTop;
     byId("news").textContent = `live: ${plural(this.search.nodes.length - steps, "new step")}`;
   }
 }

@@ -1,11 +1,14 @@
 """The page in a real Chromium: what a reader does with it works, and nothing in it runs."""
 
+import threading
 from dataclasses import replace
 
 import pytest
 
-from kernelpro import Candidate, runs
+from kernelpro import Candidate, Profile, runs
 from kernelpro.report_page.page import page
+from kernelpro.report_page.server import Server
+from kernelpro.search.format import header_line, record_line
 from tests.report_page.grown import grow
 from tests.report_page.test_page import HOSTILE, recorded
 
@@ -124,7 +127,8 @@ def test_odd_searches_are_pages_without_errors(opened, small):
 
 
 def test_many_steps_are_few_elements(opened, small, tmp_path):
-    many = runs.read(grow(small.header, small.steps, 500, tmp_path / "many.jsonl"))
+    lean = [replace(step, profile=Profile(), diagnoses=()) for step in small.steps]
+    many = runs.read(grow(small.header, lean, 1000, tmp_path / "many.jsonl"))
     tab = opened(many)
     assert tab.locator('[role="treeitem"]').count() < 100
     assert tab.locator(".map *").count() < 30
@@ -134,3 +138,25 @@ def test_many_steps_are_few_elements(opened, small, tmp_path):
     tab.keyboard.press("End")
     tab.wait_for_selector('#step h3:has-text("Step ")')
     assert tab.locator('[role="treeitem"]').count() < 100
+
+
+def test_live_page_shows_new_steps_and_keeps_what_was_filtered(browser, small, tmp_path):
+    file = tmp_path / "growing.jsonl"
+    file.write_bytes(header_line(small.header) + b"".join(map(record_line, small.steps[:5])))
+    server = Server(file)
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    context = browser.new_context()
+    try:
+        tab = context.new_page()
+        tab.goto(server.address)
+        tab.wait_for_selector("body[data-ready]")
+        tab.fill("#search", "#")
+        with file.open("ab") as end:
+            end.write(record_line(small.steps[5]))
+        tab.wait_for_selector("#step-5")
+        assert tab.input_value("#search") == "#"
+    finally:
+        context.close()
+        server.close()
+        thread.join()
