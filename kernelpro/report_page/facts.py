@@ -101,7 +101,7 @@ def _detail(step: Step, lines: Lines, metrics: Interned) -> dict[str, Any]:
         "reward": step.reward,
         "phases": step.phases_s,
     }
-    empty = (None, "", (), [], {})
+    empty: tuple[Any, ...] = (None, "", (), [], {})
     return {key: plain(value) for key, value in found.items() if value not in empty}
 
 
@@ -185,7 +185,7 @@ def _roofline(recorded: Recorded) -> dict[str, Any] | None:
     problem, machine = recorded.header.problem, recorded.header.machine
     if problem.flops <= 0 or machine.bandwidth_bytes_per_s <= 0:
         return None
-    points = []
+    points: list[tuple[int, float, float, str]] = []
     for step in recorded.steps:
         timing = step.evaluation.timing
         if timing is None or not timing.median_us > 0:
@@ -193,7 +193,7 @@ def _roofline(recorded: Recorded) -> dict[str, Any] | None:
         moved, how = _traffic(step, problem.min_bytes)
         if moved > 0:
             rate = problem.flops / timing.median_us * 1e6
-            points.append([step.index, problem.flops / moved, rate, how])
+            points.append((step.index, problem.flops / moved, rate, how))
     points = [p for p in points if 0.0 < p[1] < math.inf and 0.0 < p[2] < math.inf]
     if not points:
         return None

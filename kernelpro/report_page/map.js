@@ -12,7 +12,7 @@ class TreeMap {
     this.pick = pick;
     this.chosen = 0;
     this.view = {zoom: 1, x: 0, y: 0};
-    this.drawing = svg("svg", {class: "map", role: "img", "aria-hidden": "true"});
+    this.drawing = svg("svg", {class: "map", "aria-hidden": "true"});
     const button = (sign, name, act) =>
       el("button", {type: "button", "aria-label": name, title: name, onclick: act}, sign);
     this.box = el("div", {

@@ -19,7 +19,7 @@ function drawResult(box, search, tree) {
       tile(best ? times(speedup) : "none", best ? "speed-up" : "faster kernel",
         interval && interval[0] && `95 %: ${short(interval[0])} to ${short(interval[1])}`),
       search.baseline && best && tile(duration(us), "a call",
-        `${search.baseline.baseline} ${duration(search.baseline.median_us)}`),
+        `${search.baseline.baseline} ${duration(t ? t.baseline_us : search.baseline.median_us)}`),
       search.sol_us && us && tile(times(us / search.sol_us), "of the least time",
         `speed of light ${duration(search.sol_us)}, by ${search.bound}`),
       tile(short(Math.max(0, tree.nodes.length - 1)), "candidates", search.counts),
@@ -95,7 +95,7 @@ function drawOrigin(box, search) {
         ["operators", Object.entries(problem.operators || {}).map(([n, c]) => `${c} ${n}`).join(", ")],
       ])),
       el("div", {}, el("h3", {}, "Machine, as measured"), listed([
-        ["device", machine.device], ["threads", machine.threads],
+        ["device", machine.device], ["threads", machine.threads || null],
         ["memory bandwidth", machine.bandwidth_bytes_per_s &&
           amount(machine.bandwidth_bytes_per_s, "B/s")],
         ...flops.map(([name, value]) => [words(name), amount(value, "FLOP/s")]),
@@ -104,6 +104,7 @@ function drawOrigin(box, search) {
       ])),
       el("div", {}, el("h3", {}, "Search"), listed([
         ["memory file", search.file], ["began", started], ["seed", String(seed)],
-        ...all(settings && settings.policy),
+        ...all(settings && settings.policy).map(([name, value]) =>
+          [name === "name" ? "policy" : name, value]),
       ]))));
 }

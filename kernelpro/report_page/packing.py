@@ -100,7 +100,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return str(value)
     if is_dataclass(value):
-        return {name: plain(getattr(value, name)) for name in _names(kind)}
+        return {name: plain(getattr(value, name)) for name in _names(cast(Hashable, kind))}
     if isinstance(value, Mapping):
         return {clipped(str(key), 200): plain(item) for key, item in value.items()}
     return [plain(item) for item in value]

@@ -53,7 +53,7 @@ function drawRoofline(box, search, tree, pick) {
     ...peaks.flatMap(([name, peak], i) => [
       svg("path", {class: `roof ${name === main[0] ? "" : "other"}`,
         d: `M${axes.atX(peak / roof.bandwidth)} ${axes.atY(peak)}H${axes.right}`}),
-      crowded(peaks, i, axes) ? null : axes.text(axes.right - 2, axes.atY(peak) - 5,
+      crowded(peaks, i, main, axes) ? null : axes.text(axes.right - 2, axes.atY(peak) - 5,
         `${words(name)} ${amount(peak, "FLOP/s")}`, "end", "roofed")]),
     svg("path", {class: "way", d: way.map(([, x, y], i) => `${i ? "L" : "M"}${x} ${y}`).join("")}),
     ...dotPaths(spots, 7),
@@ -64,10 +64,11 @@ function drawRoofline(box, search, tree, pick) {
     hows.map((how) => TRAFFIC[how]).join("; "), "."));
 }
 
-function crowded(peaks, i, axes) {
-  // A label that would lie on the one above it is left out.
-  const next = peaks[i + 1];
-  return next && axes.atY(peaks[i][1]) - axes.atY(next[1]) < 13;
+function crowded(peaks, i, main, axes) {
+  // A label that would lie on the one above it, or on the main roof's, is left out.
+  if (peaks[i] === main) return false;
+  const near = (other) => other && Math.abs(axes.atY(peaks[i][1]) - axes.atY(other[1])) < 13;
+  return near(main) || near(peaks[i + 1]);
 }
 
 function roofWords(search, tree, roof, main, at) {

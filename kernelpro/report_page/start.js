@@ -51,8 +51,12 @@ class Page {
 
   drawSteps() {
     this.said = el("p", {class: "quiet", role: "status", id: "shown"});
-    byId("steps").replaceChildren(
-      el("h2", {id: "steps-title"}, "Steps"),
+    const title = el("h2", {id: "steps-title"}, "Steps");
+    if (!this.tree.nodes.length) {
+      byId("steps").replaceChildren(title, el("p", {class: "quiet"}, "No step is recorded yet."));
+      return;
+    }
+    byId("steps").replaceChildren(title,
       this.filters(), this.said, legend(this.tree), this.map.box,
       el("p", {class: "quiet hint"}, HINT),
       el("div", {class: "split"}, this.outline.box, this.panel.box));

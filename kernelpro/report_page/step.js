@@ -7,7 +7,7 @@ const MOST_METRICS = 60;
 class StepPanel {
   constructor(search, tree, pick) {
     Object.assign(this, {search, tree, pick, details: new Details(search), whole: false});
-    this.box = el("article", {id: "step", class: "step", tabindex: -1, "aria-live": "polite",
+    this.box = el("article", {id: "step", class: "step", tabindex: -1,
       "aria-label": "The chosen step"});
   }
 

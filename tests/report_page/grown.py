@@ -1,12 +1,15 @@
 """Makes a large memory file of a small one, for tests of the report: real steps, new places."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
-from kernelpro.search.format import header_line, record_line
+from kernelpro.records import Step
+from kernelpro.search.format import Header, header_line, record_line
 
 
-def grow(header, steps, count, path):
+def grow(header: Header, steps: Sequence[Step], count: int, path: Path) -> Path:
     """Write a memory of `count` steps, each a changed copy of one of `steps` below an earlier one.
 
     Sources differ in a line each, times and speed-ups by up to a fifth.

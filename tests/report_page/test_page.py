@@ -212,4 +212,6 @@ def test_lines_kept_once_give_every_source_back(sources):
 def test_confirmation_and_its_words_are_in_the_page(small):
     again = Confirmation(step=12, evaluation=small.confirmations[-1].evaluation)
     (search,) = facts(page([recorded(small, confirmations=[again])]))
-    assert search["confirmations"][0]["timing"]["runs"] == again.evaluation.timing.runs
+    timing = again.evaluation.timing
+    assert timing is not None
+    assert search["confirmations"][0]["timing"]["runs"] == timing.runs

@@ -63,6 +63,7 @@ def test_metrics_of_the_bootstrap_are_those_of_plain_counting(speedups):
 def test_interval_of_a_share_is_as_wide_as_the_binomial_says():
     found = estimate([2.0] * 50 + [None] * 50, fast_p_of(1.0))
     half = 1.96 * math.sqrt(0.25 / 100)
+    assert found.low is not None
     assert found.low == pytest.approx(0.5 - half, abs=0.015)
     assert found.high == pytest.approx(0.5 + half, abs=0.015)
 
@@ -71,13 +72,16 @@ def test_interval_of_a_geometric_mean_is_as_wide_as_the_normal_says():
     draw = np.random.default_rng(3).normal(0.5, 0.4, size=200)
     found = estimate(np.exp(draw).tolist(), geomean_all_of)
     half = 1.96 * draw.std() / math.sqrt(200)
+    assert found.low is not None
+    assert found.high is not None
     assert math.log(found.low) == pytest.approx(draw.mean() - half, abs=0.01)
     assert math.log(found.high) == pytest.approx(draw.mean() + half, abs=0.01)
 
 
 def test_one_problem_or_none_has_no_interval():
     one = estimate([2.0], geomean_all_of)
-    assert (one.value, one.low, one.high) == (pytest.approx(2.0), None, None)
+    assert one.value == pytest.approx(2.0)
+    assert (one.low, one.high) == (None, None)
     assert estimate([], geomean_all_of).value is None
     assert estimate([None, None], geomean_accepted_of).value is None
 
@@ -125,11 +129,13 @@ def test_approximation_for_many_pairs_is_near_the_exact_value(monkeypatch):
 def test_equal_runs_are_not_told_apart_and_their_ratio_is_one():
     same = [1.5, None, 2.0]
     test = paired(same, same)
-    assert (test.p, test.differing, test.ratio.value) == (1.0, 0, pytest.approx(1.0))
+    assert (test.p, test.differing) == (1.0, 0)
+    assert test.ratio.value == pytest.approx(1.0)
 
 
 def test_run_that_is_better_everywhere_has_the_smallest_p_there_is():
     first = [1.0, None, 2.0, 1.5, 1.1, 1.2]
     test = paired(first, [(1.0 if s is None else s) * (1.2 + 0.1 * i) for i, s in enumerate(first)])
     assert test.p == pytest.approx(2 / 2**6)
+    assert test.ratio.low is not None
     assert test.ratio.low > 1.0
