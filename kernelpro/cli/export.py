@@ -34,10 +34,10 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write or print the file."""
-    from kernelpro import api, export
-
     if args.kernelbench is not None:
         return _kernelbench(args)
+    from kernelpro import api, export
+
     result = api.replay(args.memory)
     steps = result.steps
     step = result.best

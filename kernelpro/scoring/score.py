@@ -59,16 +59,17 @@ def read(place: Path, times: Sequence[Path] = (), *, sample: int = 0) -> Run:
 
     Args:
         place: the file or folder.
-        times: KernelBench files of baseline times, named by their stems; for KernelBench runs.
+        times: KernelBench files of baseline times, for KernelBench runs; those in the folder
+            count too.
         sample: which sample of a KernelBench run counts.
 
     Raises:
         KernelproError: it is neither, or a file in it is damaged.
     """
     if place.is_dir() and kernelbench.is_run(place):
-        tables = {file.stem: kernelbench.read_times(file) for file in times}
+        tables = {kernelbench.times_name(file): kernelbench.read_times(file) for file in times}
         for file in sorted(place.glob("baseline_time_*.json")):
-            tables.setdefault(file.stem, kernelbench.read_times(file))
+            tables.setdefault(kernelbench.times_name(file), kernelbench.read_times(file))
         return kernelbench.read(place, tables, sample=sample)
     return of_memories(place.name, runs.read(place))
 

@@ -128,7 +128,7 @@ def test_odd_searches_are_pages_without_errors(opened, small):
 
 def test_many_steps_are_few_elements(opened, small, tmp_path):
     lean = [replace(step, profile=Profile(), diagnoses=()) for step in small.steps]
-    many = runs.read(grow(small.header, lean, 1000, tmp_path / "many.jsonl"))
+    many = runs.read(grow(small.header, lean, 400, tmp_path / "many.jsonl"))
     tab = opened(many)
     assert tab.locator('[role="treeitem"]').count() < 100
     assert tab.locator(".map *").count() < 30

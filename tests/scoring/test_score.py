@@ -100,7 +100,10 @@ def test_run_written_for_kernelbench_reads_back_to_the_same_score(suite, tmp_pat
         "95": True,
     }
     assert results["40"][0]["runtime"] == -1.0
+    times = json.loads((target / "baseline_time_eager.json").read_text())["level1"]
+    assert sorted(times) == ["36_RMSNorm_.py", "40_LayerNorm.py", "95_CrossEntropyLoss.py"]
     back, ours = read(target), read(suite)
+    assert back.baselines == ("eager",)
     assert [e.speedups.get("eager") for e in back.entries] == [
         e.speedups.get("eager") for e in ours.entries
     ]
@@ -138,7 +141,7 @@ def test_run_of_others_is_scored_against_files_of_baseline_times(tmp_path, capsy
     times.write_text(
         json.dumps({"level2": {f"{n}_Name.py": {"mean": 1.0, "std": 0.1} for n in (1, 2, 3, 4)}})
     )
-    (score,) = scores(read(run, [times]), "baseline_time_torch")
+    (score,) = scores(read(run, [times]), "torch")
     assert (score.problems, score.success.value) == (4, 0.5)
     assert [score.fast[p].value for p in (0.5, 1.0, 1.5, 2.0)] == [0.25, 0.25, 0.25, 0.0]
     assert score.all.value == pytest.approx((2.0 * 0.25) ** (1 / 4))
