@@ -32,7 +32,13 @@ def run(args: argparse.Namespace) -> int:
     from kernelpro.report_page.page import page
 
     text = page(runs.read(args.memory))
-    target = args.output or args.memory.with_suffix(".html")
+    target = args.output or _beside(args.memory)
     export.write(target, text)
     print(f"{target}: {len(text.encode()) / 1000:.0f} kB, opens in any browser from disk")
     return 0
+
+
+def _beside(memory: Path) -> Path:
+    """The page's place beside a memory file or a folder; a folder's name may hold points."""
+    place = memory.resolve() if memory.is_dir() else memory
+    return place.with_name(f"{place.name}.html") if place.is_dir() else place.with_suffix(".html")

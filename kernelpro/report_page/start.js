@@ -46,7 +46,7 @@ class Page {
     drawProgress(byId("progress"), this.search, this.tree, this.progress, pick);
     drawRoofline(byId("roofline"), this.search, this.tree, pick);
     this.map.refresh();
-    this.outline.draw();
+    this.outline.later();
   }
 
   drawSteps() {

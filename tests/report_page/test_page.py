@@ -157,6 +157,16 @@ def test_folder_of_searches_becomes_one_page_with_all_of_them(capsys, tmp_path):
     assert names == ["cross_entropy", "rms_norm", "scale_gelu_residual"]
 
 
+def test_page_is_written_beside_the_memory_file_or_folder(tmp_path, monkeypatch, small):
+    (tmp_path / "suite-1.5").mkdir()
+    grow(small.header, small.steps, 3, tmp_path / "suite-1.5" / "a.jsonl")
+    monkeypatch.chdir(tmp_path / "suite-1.5")
+    assert main(["report", "a.jsonl"]) == 0
+    assert main(["report", "."]) == 0
+    assert (tmp_path / "suite-1.5" / "a.html").exists()
+    assert (tmp_path / "suite-1.5.html").exists()
+
+
 def test_energy_is_shown_only_where_it_was_recorded(small):
     assert facts(page([recorded(small)]))[0]["energy"] == []
     steps = list(small.steps)
