@@ -39,7 +39,7 @@ ALLOWED = {
     "export": {"errors", "records", "report"},
     "report_page": {"errors", "ranking", "records", "report", "runs"},
     "runs": {"errors", "records", "search", "winners"},
-    "scoring": {"errors", "export", "records", "runs", "search"},
+    "scoring": {"errors", "export", "records", "runs"},
     "subjects": {"errors", "language", "records"},
     "doctor": {"", "profiling", "targets"},
     "bench": {"isolation", "judge", "profiling", "records", "search", "targets"},

@@ -55,7 +55,7 @@ def places(value, path=()):
 
 
 fuzzed = settings(
-    max_examples=50,
+    max_examples=25,
     phases=[Phase.explicit, Phase.generate],  # a case is small; shrinking takes minutes
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
