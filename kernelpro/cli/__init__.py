@@ -17,6 +17,9 @@ from kernelpro.errors import KernelproError
 COMMANDS = (
     "search",
     "replay",
+    "report",
+    "serve",
+    "score",
     "profile",
     "diagnose",
     "check",

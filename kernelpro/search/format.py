@@ -134,7 +134,7 @@ def parse(name: object, lines: Iterable[bytes]) -> Contents:
                 confirmations.append(record)
             else:
                 raise ValueError(f"it confirms step {record.step}, which is no earlier one")
-        except (ValueError, TypeError, RecursionError) as error:
+        except (ValueError, TypeError, RecursionError, OverflowError) as error:
             raise MemoryFormatError(f"{name}, line {number}: damaged ({error})") from error
     if header is None:
         raise MemoryFormatError(
@@ -169,7 +169,7 @@ def _parse_header(name: object, raw: bytes) -> Header:
         )
     try:
         return decode(Header, first)
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, RecursionError, OverflowError) as error:
         raise MemoryFormatError(f"{name}, line 1: damaged ({error})") from error
 
 

@@ -27,7 +27,7 @@ from kernelpro.search.format import (
     record_line,
 )
 
-__all__ = ["Header", "Memory", "confirmations", "create", "read", "resume"]
+__all__ = ["Header", "Memory", "confirmations", "contents", "create", "read", "resume"]
 
 
 class Memory:
@@ -144,10 +144,10 @@ def resume(path: Path) -> tuple[Memory, Header, list[Step]]:
     """
     descriptor = _open_locked(path, 0)
     try:
-        contents = _contents(path)
+        held = contents(path)
         size = os.fstat(descriptor).st_size
-        if size > contents.end:
-            os.ftruncate(descriptor, contents.end)
+        if size > held.end:
+            os.ftruncate(descriptor, held.end)
             os.fsync(descriptor)
     except OSError as error:
         os.close(descriptor)
@@ -155,9 +155,9 @@ def resume(path: Path) -> tuple[Memory, Header, list[Step]]:
     except BaseException:
         os.close(descriptor)
         raise
-    steps = contents.steps
-    memory = Memory(path, descriptor, steps=len(steps), dropped=size - contents.end)
-    return memory, contents.header, steps
+    steps = held.steps
+    memory = Memory(path, descriptor, steps=len(steps), dropped=size - held.end)
+    return memory, held.header, steps
 
 
 def read(path: Path) -> tuple[Header, list[Step]]:
@@ -167,16 +167,17 @@ def read(path: Path) -> tuple[Header, list[Step]]:
         MemoryFormatError: it is not a memory file that this version can read.
         KernelproError: there is no such file, or it cannot be read.
     """
-    contents = _contents(path)
-    return contents.header, contents.steps
+    held = contents(path)
+    return held.header, held.steps
 
 
 def confirmations(path: Path) -> list[Confirmation]:
     """Return a memory file's confirmations, oldest first; raises as `read` does."""
-    return _contents(path).confirmations
+    return contents(path).confirmations
 
 
-def _contents(path: Path) -> Contents:
+def contents(path: Path) -> Contents:
+    """Return all that a memory file holds; raises as `read` does."""
     try:
         return parse(path, _lines(path))
     except OSError as error:
