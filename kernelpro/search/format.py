@@ -5,9 +5,9 @@ A memory is JSON lines in UTF-8. The first is the header,
 
 - `{"step": {...}, "shared": [...], "rest": {...}, "crc": "..."}`: one step; they come in order,
   from the baseline, step 0, on. `step` is what a tree needs, `rest` all else.
-- `{"confirmation": {...}, "shared": [...], "crc": "..."}`: an earlier step's candidate, judged again
-  from scratch.
-- `{"version": 2}`: the lines that follow are of this version, since a file of an older one went on.
+- `{"confirmation": {...}, "shared": [...], "crc": "..."}`: an earlier step's candidate, judged
+  again from scratch.
+- `{"version": 2}`: the lines that follow are of this version; a file of an older one went on.
 
 Values are packed (see `packing`), but for the header's; `shared` holds the entries that come next
 in the file's numbering. `crc` is the CRC-32 of all of the line before it, so that a line can be
@@ -218,9 +218,7 @@ def _packed(confirmation: Confirmation, packer: Packer) -> bytes:
     return _with_checksum({"confirmation": packer.pack(confirmation, named=True)}, packer, {})
 
 
-def _with_checksum(
-    first: Mapping[str, Any], packer: Packer, last: Mapping[str, Any]
-) -> bytes:
+def _with_checksum(first: Mapping[str, Any], packer: Packer, last: Mapping[str, Any]) -> bytes:
     new = packer.new()
     line = _line({**first, **({"shared": new} if new else {}), **last})[: -len(b"}\n")]
     return line + _CRC + b'%08x"}\n' % zlib.crc32(line)
@@ -279,16 +277,16 @@ def _parse_header(name: object, raw: bytes) -> tuple[Header, int]:
         raise MemoryFormatError(f"{name}, line 1: damaged ({error})") from error
 
 
-def _parse_record(
-    raw: bytes, place: Place, shared: list[Entry], index: int
-) -> Step | Confirmation:
+def _parse_record(raw: bytes, place: Place, shared: list[Entry], index: int) -> Step | Confirmation:
     _check_checksum(raw)
     cut = raw.find(_REST)
     line = _object(raw if cut < 0 else raw[:cut] + b"}")
     for entry in line.get("shared", ()):
-        if not isinstance(entry, str | list) or not all(isinstance(name, str) for name in entry):
+        if isinstance(entry, list) and all([isinstance(name, str) for name in entry]):
+            entry = tuple(entry)
+        elif not isinstance(entry, str):
             raise ValueError(f"a text or list of texts expected to share, but found {entry!r:.80}")
-        shared.append(entry if isinstance(entry, str) else tuple(entry))
+        shared.append(entry)
     if isinstance(light := line.get("step"), dict) and cut >= 0:
         # Before anything that is shared is looked up: of a missing line the numbers are missing.
         if light.get("index") != index:

@@ -7,6 +7,7 @@ search at a time may write a file; others may read it meanwhile.
 
 import contextlib
 import fcntl
+import gc
 import os
 import stat
 import weakref
@@ -32,7 +33,19 @@ from kernelpro.search.format import (
 from kernelpro.search.packing import Entry, Packer
 from kernelpro.search.stored import StoredStep
 
-__all__ = ["Header", "Memory", "confirmations", "contents", "create", "read", "resume"]
+__all__ = [
+    "Header",
+    "Memory",
+    "confirmations",
+    "contents",
+    "create",
+    "no_garbage",
+    "read",
+    "resume",
+]
+
+READ_BYTES = 2**20
+"""So much is read at once."""
 
 HELD_BYTES = 16 * 2**20
 """Up to this size a file that is read is held in memory; of a larger one, steps are read from disk
@@ -221,7 +234,7 @@ def contents(path: Path) -> Contents:
     Its steps read what is not at hand when it is used: from memory, or a large file's from disk.
     """
     try:
-        with path.open("rb") as file:
+        with path.open("rb", buffering=READ_BYTES) as file, no_garbage():
             if os.fstat(file.fileno()).st_size <= HELD_BYTES:
                 return parse(path, list(_lines(file)))
             return parse(path, _lines(file), _again(path, file.fileno()))
@@ -229,6 +242,18 @@ def contents(path: Path) -> Contents:
         raise KernelproError(
             f"cannot read {path}: {error.strerror or error}; name a search memory file"
         ) from error
+
+
+@contextlib.contextmanager
+def no_garbage() -> Iterator[None]:
+    """Do not look for garbage: each look goes through all records read so far, and finds none."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:

@@ -8,8 +8,8 @@ A packed value is plain JSON in which
   one;
 - metrics are `[m, value, ...]`: entry `m` is name, unit, how and note of the value after it.
 
-An entry is shared when it comes up for the second time, the first few at once. Reading goes by the records' type hints,
-so a number in place of a text is never taken for anything else.
+An entry is shared when it comes up for the second time, the first few at once. Reading goes by the
+records' type hints, so a number in place of a text is never taken for anything else.
 """
 
 import types
@@ -279,20 +279,20 @@ def _text(value: Any, shared: Sequence[Entry]) -> str:
 
 
 def _float(value: Any, shared: Sequence[Entry]) -> float:
-    if isinstance(value, float):
+    if type(value) is float:
         return value
-    if isinstance(value, int) and not isinstance(value, bool):
+    if type(value) is int:
         return float(value)
     raise ValueError(f"float expected, but found {value!r:.80}")
 
 
 def _int(value: Any, shared: Sequence[Entry]) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
+    if type(value) is int:
         return value
     raise ValueError(f"int expected, but found {value!r:.80}")
 
 
 def _bool(value: Any, shared: Sequence[Entry]) -> bool:
-    if isinstance(value, bool):
+    if type(value) is bool:
         return value
     raise ValueError(f"bool expected, but found {value!r:.80}")

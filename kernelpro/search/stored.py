@@ -43,9 +43,7 @@ class Lines:
         shared: the file's shared entries.
     """
 
-    def __init__(
-        self, parse_rest: Callable[[int, int, int], Any], shared: Sequence[Entry]
-    ) -> None:
+    def __init__(self, parse_rest: Callable[[int, int, int], Any], shared: Sequence[Entry]) -> None:
         """Read with a function from a line's number, offset and length to its rest, packed."""
         self.shared = shared
         self._parse_rest = parse_rest
@@ -104,27 +102,27 @@ class StoredCandidate(Candidate):
         return self._id
 
     @property
-    def source(self) -> str:  # type: ignore[override]
+    def source(self) -> str:
         """The file's text."""
         return self.whole.source
 
     @property
-    def language(self) -> str:  # type: ignore[override]
+    def language(self) -> str:
         """What its kernels are written in."""
         return self.whole.language
 
     @property
-    def rationale(self) -> str:  # type: ignore[override]
+    def rationale(self) -> str:
         """Why its author expects it to be faster."""
         return self.whole.rationale
 
     @property
-    def author(self) -> str:  # type: ignore[override]
+    def author(self) -> str:
         """Name of the plugin or model that wrote it."""
         return self.whole.author
 
     @property
-    def inspired_by(self) -> str:  # type: ignore[override]
+    def inspired_by(self) -> str:
         """Name of the detector whose finding it acts on, or empty."""
         return self.whole.inspired_by
 
@@ -154,27 +152,27 @@ class StoredEvaluation(Evaluation):
         return Evaluation(outcome=self.outcome, timing=self.timing, **self._place.evaluation())
 
     @property
-    def message(self) -> str:  # type: ignore[override]
+    def message(self) -> str:
         """The reason in one or two sentences."""
         return self.whole.message
 
     @property
-    def build(self) -> Build | None:  # type: ignore[override]
+    def build(self) -> Build | None:
         """What compiling gave."""
         return self.whole.build
 
     @property
-    def verdict(self) -> Verdict | None:  # type: ignore[override]
+    def verdict(self) -> Verdict | None:
         """The judge's word."""
         return self.whole.verdict
 
     @property
-    def energy(self) -> Energy | None:  # type: ignore[override]
+    def energy(self) -> Energy | None:
         """Energy of a call."""
         return self.whole.energy
 
     @property
-    def phases_s(self) -> Mapping[str, float]:  # type: ignore[override]
+    def phases_s(self) -> Mapping[str, float]:
         """Wall seconds by phase."""
         return self.whole.phases_s
 
@@ -207,22 +205,22 @@ class StoredStep(Step):
         return Step(**values)
 
     @property
-    def profile(self) -> Profile:  # type: ignore[override]
+    def profile(self) -> Profile:
         """The candidate's metrics."""
         return cast(Profile, self._place.field("profile", Profile()))
 
     @property
-    def classification(self) -> Classification | None:  # type: ignore[override]
+    def classification(self) -> Classification | None:
         """Where it stands on the roofline."""
         return cast("Classification | None", self._place.field("classification", None))
 
     @property
-    def diagnoses(self) -> tuple[Diagnosis, ...]:  # type: ignore[override]
+    def diagnoses(self) -> tuple[Diagnosis, ...]:
         """Findings, most promising first."""
         return cast("tuple[Diagnosis, ...]", self._place.field("diagnoses", ()))
 
     @property
-    def phases_s(self) -> Mapping[str, float]:  # type: ignore[override]
+    def phases_s(self) -> Mapping[str, float]:
         """Wall seconds by phase."""
         return cast("Mapping[str, float]", self._place.field("phases_s", {}))
 

@@ -141,11 +141,15 @@ class Tree:
         """The baseline's node."""
         return self[0]
 
-    def add(self, step: Step) -> Node:
+    def add(self, step: Step, *, close: bool = True) -> Node:
         """Insert a finished step and pass its reward up to the root.
 
         Nodes that the step found exhausted are closed first. The new node itself is closed when
         it is a duplicate: its twin can be expanded instead.
+
+        Args:
+            step: the next one.
+            close: False where whoever calls closes the nodes that the step found exhausted.
 
         Raises:
             ValueError: the index is not the next one, or the parent is not in the tree.
@@ -158,7 +162,7 @@ class Tree:
             raise ValueError(
                 f"step {step.index} has parent {step.parent}, which is not in the tree"
             )
-        for index in step.exhausted:
+        for index in step.exhausted if close else ():
             self.close(index)
         repeated = self.first_with.setdefault(step.candidate.id, step.index) != step.index
         node = Node(step)
