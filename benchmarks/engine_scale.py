@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -45,16 +46,17 @@ from kernelpro import api
 from kernelpro.search.policy import restore
 from kernelpro.search.replay import first_disagreement
 start_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-began = time.perf_counter()
+began, busy = time.perf_counter(), time.process_time()
 result = api.replay(Path(sys.argv[1]))
-rebuilt = time.perf_counter() - began
+rebuilt, rebuilt_busy = time.perf_counter() - began, time.process_time() - busy
 rebuilt_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-began = time.perf_counter()
+began, busy = time.perf_counter(), time.process_time()
 told = first_disagreement(result.steps, restore(result.settings["policy"]))
-checked = time.perf_counter() - began
+checked, checked_busy = time.perf_counter() - began, time.process_time() - busy
 peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 assert told is None, told
-print(len(result.tree), rebuilt, checked, start_kib, rebuilt_kib, peak_kib)
+print(len(result.tree), rebuilt, rebuilt_busy, checked, checked_busy)
+print(start_kib, rebuilt_kib, peak_kib)
 """
 
 
@@ -64,26 +66,27 @@ def main() -> None:
     parser.add_argument("--nodes", default="1000,10000,100000")
     parser.add_argument("--policies", default=",".join(POLICIES))
     parser.add_argument("--fresh", action="store_true", help="also search for a while and measure")
+    parser.add_argument("--parts", default="123", help="which of the three, such as 13")
     args = parser.parse_args()
     sizes = sorted(int(text) for text in args.nodes.split(","))
     print(TARGETS)
-    print(
-        "\n1. one step, microseconds of processor time\n"
-        f"{'policy':16}{'nodes':>8}{'depth':>7}{'select':>18}",
-        end="",
-    )
-    print(f"{'add':>16}{'both':>16}\n{'':31}" + f"{'median':>9}{'p99':>9}" + "  median   p99  " * 2)
-    for name in args.policies.split(","):
-        grow(name, sizes)
-    print("\n2. memory file, bytes a step beyond the candidate's source (as JSON; as text)")
-    with tempfile.TemporaryDirectory() as folder:
-        for file in sorted(RESULTS.rglob("*.jsonl")):
-            beyond(file, Path(folder), f"{file.parent.name}/{file.name}, rewritten")
-        if args.fresh:
-            beyond(fresh_search(Path(folder)), None, "a fresh search of rms_norm")
-    print("\n3. replay, its own process")
-    for size in sizes:
-        replay(size)
+    if "1" in args.parts:
+        print("\n1. one step, microseconds of processor time")
+        print(f"{'policy':16}{'nodes':>8}{'depth':>7}{'select':>18}{'add':>18}{'both':>18}")
+        print(f"{'':31}" + f"{'median':>9}{'p99':>9}" * 3, flush=True)
+        for name in args.policies.split(","):
+            grow(name, sizes)
+    if "2" in args.parts:
+        print("\n2. memory file, bytes a step beyond the candidate's source (as JSON; as text)")
+        with tempfile.TemporaryDirectory() as folder:
+            for file in sorted(RESULTS.rglob("*.jsonl")):
+                beyond(file, Path(folder), f"{file.parent.name}/{file.name}, rewritten")
+            if args.fresh:
+                beyond(fresh_search(Path(folder)), None, "a fresh search of rms_norm")
+    if "3" in args.parts:
+        print("\n3. replay, in a process of its own")
+        for size in sizes:
+            replay(size)
 
 
 def real_steps() -> list[Step]:
@@ -189,7 +192,7 @@ def fresh_search(folder: Path) -> Path:
         "rms_norm",
         target="cpu",
         iterations=25,
-        sizes={"rows": 512},
+        sizes={"batch": 1, "tokens": 512},
         memory_file=file,
         confirm=False,
     )
@@ -206,29 +209,60 @@ def replay(size: int) -> None:
         done = subprocess.run(
             [sys.executable, "-c", REPLAY, str(file)], capture_output=True, text=True, check=True
         )
-    steps, rebuilt, checked, start, after, peak = map(float, done.stdout.split())
+    steps, rebuilt, busy, checked, check_busy, *kib = map(float, done.stdout.split())
+    start, after, peak = kib
     print(
-        f"{steps:8.0f} steps, {mib:7.1f} MiB (written in {written_s:.0f} s): read and rebuilt in "
-        f"{rebuilt:.2f} s, {rebuilt / steps * 1e6:.0f} us a step; decisions checked in "
-        f"{checked:.2f} s, {checked / steps * 1e6:.0f} us each; peak resident memory "
-        f"{after / 1024:.0f} MiB after the first, {peak / 1024:.0f} MiB in all "
-        f"({start / 1024:.0f} MiB of it imports)",
+        f"{steps:8.0f} steps, {mib:.1f} MiB (made in {written_s:.0f} s)\n"
+        f"{'':10}read, tree rebuilt: {rebuilt:.2f} s, {busy:.2f} s of processor time, "
+        f"{busy / steps * 1e6:.0f} us a step; at most {after / 1024:.0f} MiB resident\n"
+        f"{'':10}decisions checked:  {checked:.2f} s, {check_busy:.2f} s of processor time, "
+        f"{check_busy / steps * 1e6:.0f} us a step; at most {peak / 1024:.0f} MiB resident "
+        f"({start / 1024:.0f} MiB of them imports)",
         flush=True,
     )
 
 
 def write(file: Path, size: int) -> None:
-    """Write a file as a search would, but without waiting for the disk at each line."""
+    """Write a file as a search would, but without waiting for the disk at each line.
+
+    The first lines go through the writer of memory files; once all that recurs in the recorded
+    steps is shared, a line is the recorded step's with other numbers and another source.
+    """
     header = memory.read(next(iter(sorted(RESULTS.rglob("*.jsonl")))))[0]
     policy, tree, packer = Mcts(), Tree(), Packer()
+    settled: dict[int, bytes] = {}
     with file.open("wb") as out:
         out.write(header_line(_with_policy(header, policy)))
         for index, (chance, recorded) in enumerate(landscape(size)):
             step = made(index, policy.select(tree) if index else None, recorded, chance)
-            out.write(record_line(step, packer))
-            packer.keep()
+            if (known := settled.get(id(recorded))) is None:
+                line = record_line(step, packer)
+                if index and b',"shared":' not in line:
+                    settled[id(recorded)] = line
+                packer.keep()
+            else:
+                line = _like(known, step)
+            out.write(line)
             kept = replace(step, candidate=replace(step.candidate, source=str(index)))
             tree.add(replace(kept, profile=Profile(), diagnoses=(), classification=None))
+
+
+def _like(line: bytes, step: Step) -> bytes:
+    """A line with the numbers and the source of another step that has the same profile."""
+    first, rest = line.split(b',"rest":{', 1)
+    light = json.loads(first + b"}")["step"]
+    old = b"# %d\\n" % light["index"]
+    light |= {"index": step.index, "parent": step.parent, "reward": step.reward}
+    light |= {"clock_s": step.clock_s, "id": step.candidate.id}
+    if (timing := step.evaluation.timing) is not None:
+        names = ("median_us", "p20_us", "p80_us", "runs", "baseline_us")
+        shape, *values = light["timing"]
+        values[: len(names)] = [getattr(timing, name) for name in names]
+        values[6:9] = [timing.speedup, timing.speedup_low, timing.speedup_high]
+        light["timing"] = [shape, *values]
+    whole = b'{"step":' + json.dumps(light, separators=(",", ":")).encode() + b',"rest":{'
+    whole += rest.rsplit(b',"crc":', 1)[0].replace(old, b"# %d\\n" % step.index, 1)
+    return whole + b',"crc":"%08x"}\n' % zlib.crc32(whole)
 
 
 def _with_policy(header: Header, policy: Mcts) -> Header:
