@@ -29,9 +29,8 @@ from pathlib import Path
 from kernelpro.records import Outcome, Profile, Step, Timing
 from kernelpro.search import memory
 from kernelpro.search.format import VERSION, Header, header_line, record_line
-from kernelpro.search.mcts import Mcts
 from kernelpro.search.packing import Packer
-from kernelpro.search.policy import POLICIES, describe
+from kernelpro.search.policy import POLICIES, Policy, describe
 from kernelpro.search.tree import Node, Tree
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -67,6 +66,7 @@ def main() -> None:
     parser.add_argument("--policies", default=",".join(POLICIES))
     parser.add_argument("--fresh", action="store_true", help="also search for a while and measure")
     parser.add_argument("--parts", default="123", help="which of the three, such as 13")
+    parser.add_argument("--file-policy", default="mcts", help="whose decisions the file holds")
     args = parser.parse_args()
     sizes = sorted(int(text) for text in args.nodes.split(","))
     print(TARGETS)
@@ -86,7 +86,7 @@ def main() -> None:
     if "3" in args.parts:
         print("\n3. replay, in a process of its own")
         for size in sizes:
-            replay(size)
+            replay(size, POLICIES[args.file_policy]())
 
 
 def real_steps() -> list[Step]:
@@ -199,12 +199,12 @@ def fresh_search(folder: Path) -> Path:
     return file
 
 
-def replay(size: int) -> None:
-    """Write a file of so many steps and replay it."""
+def replay(size: int, policy: Policy) -> None:
+    """Write a file of so many steps, their parents chosen by a policy, and replay it."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "large.jsonl"
         began = time.perf_counter()
-        write(file, size)
+        write(file, size, policy)
         written_s, mib = time.perf_counter() - began, file.stat().st_size / 2**20
         done = subprocess.run(
             [sys.executable, "-c", REPLAY, str(file)], capture_output=True, text=True, check=True
@@ -212,7 +212,7 @@ def replay(size: int) -> None:
     steps, rebuilt, busy, checked, check_busy, *kib = map(float, done.stdout.split())
     start, after, peak = kib
     print(
-        f"{steps:8.0f} steps, {mib:.1f} MiB (made in {written_s:.0f} s)\n"
+        f"{steps:8.0f} steps chosen by {policy.name}, {mib:.1f} MiB (made in {written_s:.0f} s)\n"
         f"{'':10}read, tree rebuilt: {rebuilt:.2f} s, {busy:.2f} s of processor time, "
         f"{busy / steps * 1e6:.0f} us a step; at most {after / 1024:.0f} MiB resident\n"
         f"{'':10}decisions checked:  {checked:.2f} s, {check_busy:.2f} s of processor time, "
@@ -222,14 +222,14 @@ def replay(size: int) -> None:
     )
 
 
-def write(file: Path, size: int) -> None:
+def write(file: Path, size: int, policy: Policy) -> None:
     """Write a file as a search would, but without waiting for the disk at each line.
 
     The first lines go through the writer of memory files; once all that recurs in the recorded
     steps is shared, a line is the recorded step's with other numbers and another source.
     """
     header = memory.read(next(iter(sorted(RESULTS.rglob("*.jsonl")))))[0]
-    policy, tree, packer = Mcts(), Tree(), Packer()
+    tree, packer = Tree(), Packer()
     settled: dict[int, bytes] = {}
     with file.open("wb") as out:
         out.write(header_line(_with_policy(header, policy)))
@@ -265,7 +265,7 @@ def _like(line: bytes, step: Step) -> bytes:
     return whole + b',"crc":"%08x"}\n' % zlib.crc32(whole)
 
 
-def _with_policy(header: Header, policy: Mcts) -> Header:
+def _with_policy(header: Header, policy: Policy) -> Header:
     return replace(header, settings={**header.settings, "policy": describe(policy)})
 
 

@@ -198,7 +198,7 @@ def slow_disk(marks: Marks, piece_bytes: int) -> None:
         time.sleep(PAUSE_S)
         return write(descriptor, content[:piece_bytes])
 
-    def synced(descriptor: int) -> None:
+    def synced(descriptor: Any) -> None:
         write(marks.writing, b"F\n")
         time.sleep(PAUSE_S)
         fsync(descriptor)

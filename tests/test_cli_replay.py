@@ -12,7 +12,9 @@ import pytest
 
 from kernelpro import api
 from kernelpro.cli import main
+from kernelpro.errors import KernelproError
 from kernelpro.records import Candidate, Evaluation, Outcome
+from kernelpro.reevaluate import Reevaluated, chosen
 from kernelpro.search import memory
 from kernelpro.search.tree import Tree
 from kernelpro.start import load, usable
@@ -183,7 +185,6 @@ def test_candidates_judged_again_are_shown_beside_what_was_recorded(shown, tmp_p
     (tmp_path / "chain.py").write_text(PROBLEM)
     problem = load(str(tmp_path / "chain.py"), usable("cpu"), None, "strict")
     right = RIGHT + "        return torch.relu(x) + 1.0\n"
-    wrong = RIGHT + "        return torch.relu(x)\n"
     fast = replace(accepted(1.0), timing=timing(0.001))  # a million times: no longer so
     judge = {"max_timing_s": 0.2, "max_judging_s": 0.5}
     head = replace(header(), problem=problem, settings={"judge": judge})
@@ -191,22 +192,46 @@ def test_candidates_judged_again_are_shown_beside_what_was_recorded(shown, tmp_p
         for one in (
             replace(step(0, None), candidate=Candidate(source=PROBLEM)),
             replace(step(1, 0), candidate=Candidate(source=right), evaluation=fast),
-            replace(step(2, 0), candidate=Candidate(source=wrong)),
-            replace(step(3, 0), evaluation=Evaluation(outcome=Outcome.REFUSED, message="no")),
+            replace(step(2, 0), evaluation=Evaluation(outcome=Outcome.REFUSED, message="no")),
         ):
             journal.append(one)
     before = shutil.copy(tmp_path / "a.jsonl", tmp_path / "before.jsonl").read_bytes()
     status, out, _ = shown(tmp_path / "a.jsonl", "--reevaluate")
     lines = out.splitlines()
-    assert status == 1
-    assert lines[0].startswith("2 candidates of ")
+    assert status == 0
+    assert lines[0].startswith("1 candidates of ")
     assert "slower against its baseline than then" in lines[2]
-    assert "accepted then, wrong_result now" in lines[3]
-    assert lines[4].startswith("1 of 2 have another outcome")
+    assert lines[3].startswith("0 of 1 have another outcome; of 1 more the ratio")
     assert (tmp_path / "a.jsonl").read_bytes() == before
+
+
+def test_another_outcome_is_a_difference_before_any_ratio():
+    now = Evaluation(outcome=Outcome.WRONG_RESULT, message="rms 0.3")
+    assert Reevaluated(step=step(1, 0), now=now).difference == "accepted then, wrong_result now"
+    assert Reevaluated(step=step(1, 0), now=accepted(1.005)).difference == ""
+    assert "faster" in Reevaluated(step=step(1, 0), now=accepted(1.5)).difference
+    steps = [step(0, None), step(1, 0, speedup=2.0), step(2, 0, speedup=3.0), step(3, 0)]
+    assert [one.index for one in chosen(steps, top=2)] == [1, 2]
+    assert [one.index for one in chosen(steps, top=None)] == [1, 2, 3]
 
 
 def test_json_still_gives_tree_and_result(shown):
     status, out, err = shown(FILE, "--json")
     assert (status, "decisions: all 9" in err) == (0, True)
     assert len(json.loads(out)["tree"]) == 10
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"target": "cuda"}, "is a search for target 'cpu', but --target is 'cuda'"),
+        ({"sizes": {"rows": 7}}, "is a search with rows .*, but --size is rows=7"),
+    ],
+    ids=["target", "size"],
+)
+def test_a_search_is_not_resumed_as_another(tmp_path, options, message):
+    path = shutil.copy(FILE, tmp_path / "a.jsonl")
+    with pytest.raises(KernelproError, match=message):
+        api.search(None, memory_file=path, resume=True, **options)
+    assert path.read_bytes() == FILE.read_bytes()
+    memory.resume(path)[0].close()  # the lock is free again
