@@ -9,9 +9,9 @@ print(result.table())
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kernelpro import export, subjects
 from kernelpro.bench import Bench
@@ -111,6 +111,7 @@ class Result:
         memory: the memory file.
         kernel: file that the winner was written to, or None.
         complaints: sentences about plugins that failed.
+        settings: of a replay, the recorded settings by section.
     """
 
     problem: Problem
@@ -122,6 +123,7 @@ class Result:
     memory: Path
     kernel: Path | None = None
     complaints: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def steps(self) -> list[Step]:
@@ -213,7 +215,7 @@ def search(
     policies = hooks.policies()
     with contextlib.ExitStack() as stack:
         if resume:
-            start = resumed(problem, memory_file, policies)
+            start = resumed(problem, memory_file, policies, target=target, sizes=sizes)
         else:
             start = fresh(
                 problem,
@@ -286,22 +288,41 @@ def search(
     return replace(result, kernel=result.export(journal.path.with_suffix(".best.py")))
 
 
-def replay(path: str | Path) -> Result:
+def replay(path: str | Path, *, until: int | None = None) -> Result:
     """Rebuild a search from its memory file: no GPU, no model, nothing is run.
+
+    Args:
+        path: the memory file; it may be one that a search is writing.
+        until: rebuild it as it was after this step; None for its end.
 
     Raises:
         MemoryFormatError: the file is not a search memory that this version can read.
+        KernelproError: it cannot be read, or has no such step.
     """
-    recorded, steps = memory.read(Path(path))
-    confirmations = tuple(memory.confirmations(Path(path)))
-    tree = Tree(steps)
+    found = memory.contents(Path(path))
+    steps, confirmations = found.steps, tuple(found.confirmations)
+    if not steps:
+        raise KernelproError(
+            f"{path} holds no step yet, so there is nothing to replay; its search was ended before "
+            "the baseline was measured, and --resume goes on with it"
+        )
+    if until is not None:
+        if not 0 <= until < len(steps):
+            raise KernelproError(
+                f"{path} has steps 0 to {len(steps) - 1}, but the step to stop after is {until}"
+            )
+        steps = steps[: until + 1]
+        confirmations = tuple(c for c in confirmations if c.step <= until)
+    with memory.no_garbage():
+        tree = Tree(steps)
     return Result(
-        problem=recorded.problem,
-        machine=recorded.machine,
+        problem=found.header.problem,
+        machine=found.header.machine,
         tree=tree,
         best=winner(tree, confirmations),
         confirmations=confirmations,
         memory=Path(path),
+        settings=found.header.settings,
     )
 
 

@@ -82,8 +82,13 @@ def resumed(
     problem: str | Path | None,
     memory_file: str | Path | None,
     policies: Iterable[type] = (),
+    *,
+    target: str = "auto",
+    sizes: Mapping[str, int] | None = None,
 ) -> Start:
     """A search that goes on, with its memory file locked.
+
+    Target and sizes are those of the file; what is given here must not say otherwise.
 
     Raises:
         KernelproError: there is no such file, or it is of another problem or in use.
@@ -93,6 +98,7 @@ def resumed(
     journal, recorded, steps = memory.resume(Path(memory_file))
     task = recorded.problem
     try:
+        _same(memory_file, task, recorded.target, target, sizes or {})
         if problem is not None:
             named = problems.load(str(problem), target=task.target, sizes=task.sizes)
             if named.source != task.source:
@@ -116,6 +122,28 @@ def resumed(
     except BaseException:
         journal.close()
         raise
+
+
+def _same(
+    memory_file: str | Path,
+    task: Problem,
+    recorded: str,
+    target: str,
+    sizes: Mapping[str, int],
+) -> None:
+    """Refuse a target or size that is not the recorded search's."""
+    if target not in ("auto", recorded):
+        raise KernelproError(
+            f"{memory_file} is a search for target {recorded!r}, but --target is {target!r}; "
+            "leave it out, or start a new search with another --memory"
+        )
+    for name, value in sizes.items():
+        if task.sizes.get(name) != value:
+            was = task.sizes.get(name, "the problem file's own")
+            raise KernelproError(
+                f"{memory_file} is a search with {name} {was}, but --size is {name}={value}; "
+                "leave it out, or start a new search with another --memory"
+            )
 
 
 def same_machine(start: Start, machine: Machine) -> None:

@@ -53,7 +53,7 @@ ALLOWED = {
     "doctor": {"", "profiling", "targets"},
     "bench": {"isolation", "judge", "profiling", "records", "search", "targets"},
 }
-JOINS_ALL = {"api", "cli", "recordings", "start", "suite", "winners", "__main__"}
+JOINS_ALL = {"api", "cli", "recordings", "reevaluate", "start", "suite", "winners", "__main__"}
 
 
 def imported(path):

@@ -7,27 +7,49 @@ search at a time may write a file; others may read it meanwhile.
 
 import contextlib
 import fcntl
+import gc
 import os
 import stat
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 from kernelpro.errors import KernelproError, MemoryFormatError
 from kernelpro.records import Confirmation, Step
 from kernelpro.search.format import (
     MAX_LINE_BYTES,
+    VERSION,
     Contents,
     Header,
     header_line,
     parse,
     record_line,
+    version_line,
 )
+from kernelpro.search.packing import Entry, Packer
+from kernelpro.search.stored import StoredStep
 
-__all__ = ["Header", "Memory", "confirmations", "contents", "create", "read", "resume"]
+__all__ = [
+    "Header",
+    "Memory",
+    "confirmations",
+    "contents",
+    "create",
+    "no_garbage",
+    "read",
+    "resume",
+]
+
+READ_BYTES = 2**20
+"""So much is read at once."""
+
+HELD_BYTES = 16 * 2**20
+"""Up to this size a file that is read is held in memory; of a larger one, steps are read from disk
+when they are used. Own choice: a thousand steps, give or take."""
 
 
 class Memory:
@@ -41,11 +63,22 @@ class Memory:
         dropped_bytes: length of the unfinished line that resuming cut off.
     """
 
-    def __init__(self, path: Path, descriptor: int, *, steps: int = 0, dropped: int = 0) -> None:
+    def __init__(
+        self,
+        path: Path,
+        descriptor: int,
+        *,
+        steps: int = 0,
+        dropped: int = 0,
+        version: int = VERSION,
+        shared: Sequence[Entry] = (),
+    ) -> None:
         self.path = path
         self.steps = steps
         self.dropped_bytes = dropped
         self._descriptor = descriptor
+        self._version = version
+        self._packer = Packer(shared)
 
     def append(self, step: Step) -> None:
         """Write one step and wait until it is on disk; all of it or, on any failure, nothing.
@@ -57,7 +90,8 @@ class Memory:
             raise KernelproError(
                 f"{self.path} holds {self.steps} steps, so step {step.index} cannot be next"
             )
-        self._write(record_line(step), steps=1)
+        self._write_record(step)
+        self.steps += 1
 
     def append_confirmation(self, confirmation: Confirmation) -> None:
         """Write what judging a step's candidate again gave, as `append` writes a step.
@@ -70,7 +104,7 @@ class Memory:
                 f"{self.path} holds {self.steps} steps, so step {confirmation.step} cannot be "
                 "confirmed"
             )
-        self._write(record_line(confirmation))
+        self._write_record(confirmation)
 
     def close(self) -> None:
         """Release the file; a second call does nothing."""
@@ -89,18 +123,27 @@ class Memory:
     ) -> None:
         self.close()
 
-    def _write(self, line: bytes, steps: int = 0) -> None:
+    def _write_record(self, record: Step | Confirmation) -> None:
+        line = record_line(record, self._packer)
+        older = self._version < VERSION
+        try:
+            self._write(version_line() + line if older else line)
+        except BaseException:
+            self._packer.undo()
+            raise
+        self._packer.keep()
+        self._version = VERSION
+
+    def _write(self, line: bytes) -> None:
         if self._descriptor < 0:
             raise KernelproError(f"{self.path} is closed; resume it to write more")
-        end, steps_before = os.fstat(self._descriptor).st_size, self.steps
+        end = os.fstat(self._descriptor).st_size
         try:
             rest = memoryview(line)
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
             os.fsync(self._descriptor)
-            self.steps += steps
         except BaseException as error:  # Ctrl-C too: no half line may stay before the next one
-            self.steps = steps_before
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, end)
             if isinstance(error, OSError):
@@ -138,16 +181,19 @@ def create(path: Path, header: Header) -> Memory:
 def resume(path: Path) -> tuple[Memory, Header, list[Step]]:
     """Open a memory file to go on with its search; an unfinished last line is cut off.
 
+    The steps are plain records: a search goes through them again and again.
+
     Raises:
         MemoryFormatError: it is not a memory file that this version can read.
         KernelproError: it cannot be read or written, or another search is writing it.
     """
     descriptor = _open_locked(path, 0)
     try:
-        held = contents(path)
+        found = contents(path)
+        steps = [step.whole if isinstance(step, StoredStep) else step for step in found.steps]
         size = os.fstat(descriptor).st_size
-        if size > held.end:
-            os.ftruncate(descriptor, held.end)
+        if size > found.end:
+            os.ftruncate(descriptor, found.end)
             os.fsync(descriptor)
     except OSError as error:
         os.close(descriptor)
@@ -155,9 +201,15 @@ def resume(path: Path) -> tuple[Memory, Header, list[Step]]:
     except BaseException:
         os.close(descriptor)
         raise
-    steps = held.steps
-    memory = Memory(path, descriptor, steps=len(steps), dropped=size - held.end)
-    return memory, held.header, steps
+    memory = Memory(
+        path,
+        descriptor,
+        steps=len(steps),
+        dropped=size - found.end,
+        version=found.version,
+        shared=found.shared,
+    )
+    return memory, found.header, steps
 
 
 def read(path: Path) -> tuple[Header, list[Step]]:
@@ -167,8 +219,8 @@ def read(path: Path) -> tuple[Header, list[Step]]:
         MemoryFormatError: it is not a memory file that this version can read.
         KernelproError: there is no such file, or it cannot be read.
     """
-    held = contents(path)
-    return held.header, held.steps
+    found = contents(path)
+    return found.header, found.steps
 
 
 def confirmations(path: Path) -> list[Confirmation]:
@@ -177,19 +229,50 @@ def confirmations(path: Path) -> list[Confirmation]:
 
 
 def contents(path: Path) -> Contents:
-    """Return all that a memory file holds; raises as `read` does."""
+    """Return all that a memory file holds; raises as `read` does.
+
+    Its steps read what is not at hand when it is used: from memory, or a large file's from disk.
+    """
     try:
-        return parse(path, _lines(path))
+        with path.open("rb", buffering=READ_BYTES) as file, no_garbage():
+            if os.fstat(file.fileno()).st_size <= HELD_BYTES:
+                return parse(path, list(_lines(file)))
+            return parse(path, _lines(file), _again(path, file.fileno()))
     except OSError as error:
         raise KernelproError(
             f"cannot read {path}: {error.strerror or error}; name a search memory file"
         ) from error
 
 
-def _lines(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while raw := file.readline(MAX_LINE_BYTES + 1):
-            yield raw
+@contextlib.contextmanager
+def no_garbage() -> Iterator[None]:
+    """Do not look for garbage: each look goes through all records read so far, and finds none."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    while raw := file.readline(MAX_LINE_BYTES + 1):
+        yield raw
+
+
+def _again(path: Path, descriptor: int) -> Callable[[int, int], bytes]:
+    """Return what reads bytes of the file for as long as anything needs them."""
+    descriptor = os.dup(descriptor)
+
+    def read(offset: int, length: int) -> bytes:
+        try:
+            return os.pread(descriptor, length, offset)
+        except OSError as error:
+            raise KernelproError(f"cannot read {path}: {error.strerror or error}") from error
+
+    weakref.finalize(read, os.close, descriptor)
+    return read
 
 
 def _open_locked(path: Path, flags: int) -> int:

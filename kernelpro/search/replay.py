@@ -1,7 +1,7 @@
 """Go through a finished search again, decision by decision, without a device or a proposer."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kernelpro.records import Choice, Step
 from kernelpro.search.policy import Policy
@@ -29,7 +29,7 @@ def first_disagreement(steps: Iterable[Step], policy: Policy) -> str | None:
     made = sorted(_choices(recorded), key=lambda each: (each.on.steps, each.on.closed))
     for each in made:
         for step in recorded[len(tree) : each.on.steps]:
-            tree.add(replace(step, exhausted=()))
+            tree.add(step, close=False)
         for index in closings[closed : each.on.closed]:
             tree.close(index)
         closed = max(closed, each.on.closed)

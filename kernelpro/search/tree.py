@@ -9,7 +9,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import networkx as nx
@@ -41,6 +41,8 @@ class Node:
         under_way: candidates that are being made or measured for a node of the branch; they count
             as visits that gave nothing (virtual loss), so that the next choice goes elsewhere.
         repeats: latest children, in a row, that repeated an earlier candidate's source.
+        parent: node of the step that this one was made from; None of the root.
+        children: nodes made from this one, oldest first.
     """
 
     step: Step
@@ -53,6 +55,9 @@ class Node:
     open: int = 0
     under_way: int = 0
     repeats: int = 0
+    # Beside the graph, whose look-ups cost more than all else on the way up and down.
+    parent: "Node | None" = field(default=None, repr=False, compare=False)
+    children: "list[Node]" = field(default_factory=list, repr=False, compare=False)
 
     @property
     def index(self) -> int:
@@ -146,11 +151,15 @@ class Tree:
         """The baseline's node."""
         return self[0]
 
-    def add(self, step: Step) -> Node:
+    def add(self, step: Step, *, close: bool = True) -> Node:
         """Insert a finished step and pass its reward up to the root.
 
         Nodes that the step found exhausted are closed first. The new node itself is closed when
         it is a duplicate: its twin can be expanded instead.
+
+        Args:
+            step: the next one.
+            close: False where whoever calls closes the nodes that the step found exhausted.
 
         Raises:
             ValueError: the index is not the next one, or the parent is not in the tree.
@@ -159,11 +168,11 @@ class Tree:
             raise ValueError(
                 f"step {step.index} of parent {step.parent} cannot be node {len(self)}"
             )
-        if step.parent is not None and step.parent not in self.graph:
+        if step.parent is not None and not 0 <= step.parent < len(self):
             raise ValueError(
                 f"step {step.index} has parent {step.parent}, which is not in the tree"
             )
-        for index in step.exhausted:
+        for index in step.exhausted if close else ():
             self.close(index)
         repeated = self.first_with.setdefault(step.candidate.id, step.index) != step.index
         node = Node(step)
@@ -172,6 +181,8 @@ class Tree:
         if step.parent is not None:
             parent = self[step.parent]
             self.graph.add_edge(step.parent, step.index)
+            node.parent = parent
+            parent.children.append(node)
             node.depth = parent.depth + 1
             parent.repeats = parent.repeats + 1 if repeated else 0
             self._outcomes[step.evaluation.outcome] += 1
@@ -179,7 +190,7 @@ class Tree:
         self._leaves.add(step.index)
         if step.parent is not None:
             self._leaves.discard(step.parent)
-        self._back_propagate(step)
+        self._back_propagate(node)
         self._rank(node)
         if step.evaluation.outcome is Outcome.DUPLICATE:
             self.close(step.index)
@@ -187,15 +198,18 @@ class Tree:
             self.close(step.parent)
         return node
 
-    def _back_propagate(self, step: Step) -> None:
-        for node in self.lineage(step.index):
+    def _back_propagate(self, new: Node) -> None:
+        reward = new.step.reward
+        node: Node | None = new
+        while node is not None:
             node.visits += 1
             node.open += 1
-            node.total += step.reward
-            if step.reward > node.best:
-                node.best, node.stale = step.reward, 0
+            node.total += reward
+            if reward > node.best:
+                node.best, node.stale = reward, 0
             else:
                 node.stale += 1
+            node = node.parent
 
     def _rank(self, node: Node) -> None:
         self.highest = max(self.highest, node.step.reward)
@@ -246,11 +260,11 @@ class Tree:
 
     def children(self, index: int) -> list[Node]:
         """Nodes made from this one, oldest first."""
-        return [self._nodes[child] for child in self.graph.successors(index)]
+        return list(self._nodes[index].children)
 
     def child_count(self, index: int) -> int:
         """How many nodes were made from this one."""
-        return int(self.graph.out_degree(index))
+        return len(self._nodes[index].children)
 
     def begun_count(self, index: int) -> int:
         """How many nodes were made from this one, those under way included."""
@@ -258,11 +272,10 @@ class Tree:
 
     def lineage(self, index: int) -> Iterator[Node]:
         """This node and its ancestors, up to the root."""
-        node = self[index]
-        yield node
-        while (parent := node.step.parent) is not None:
-            node = self[parent]
+        node: Node | None = self._nodes[index]
+        while node is not None:
             yield node
+            node = node.parent
 
     def best(self) -> Node | None:
         """The accepted candidate with the highest speed-up, earliest of equals; None if none.

@@ -1,12 +1,13 @@
 """Makes a large memory file of a small one, for tests of the report: real steps, new places."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kernelpro.records import Step
+from kernelpro.records import Confirmation, Step
 from kernelpro.search.format import Header, header_line, record_line
+from kernelpro.search.packing import Packer
 
 
 def grow(header: Header, steps: Sequence[Step], count: int, path: Path) -> Path:
@@ -15,7 +16,7 @@ def grow(header: Header, steps: Sequence[Step], count: int, path: Path) -> Path:
     Sources differ in a line each, times and speed-ups by up to a fifth.
     """
     draw = random.Random(0)
-    lines = [header_line(header), record_line(steps[0])]
+    grown = [steps[0]]
     for index in range(1, count):
         model = steps[1 + index % (len(steps) - 1)]
         timing, factor = model.evaluation.timing, draw.uniform(0.8, 1.2)
@@ -23,20 +24,28 @@ def grow(header: Header, steps: Sequence[Step], count: int, path: Path) -> Path:
             timing = replace(
                 timing, median_us=timing.median_us / factor, speedup=timing.speedup * factor
             )
-        lines.append(
-            record_line(
-                replace(
-                    model,
-                    index=index,
-                    parent=draw.randrange(max(0, index - 40), index),
-                    candidate=replace(
-                        model.candidate, source=f"{model.candidate.source}\n# change {index}\n"
-                    ),
-                    evaluation=replace(model.evaluation, timing=timing),
-                    clock_s=4.0 * index,
-                    exhausted=(),
-                )
+        grown.append(
+            replace(
+                model,
+                index=index,
+                parent=draw.randrange(max(0, index - 40), index),
+                candidate=replace(
+                    model.candidate, source=f"{model.candidate.source}\n# change {index}\n"
+                ),
+                evaluation=replace(model.evaluation, timing=timing),
+                clock_s=4.0 * index,
+                exhausted=(),
             )
         )
-    path.write_bytes(b"".join(lines))
+    path.write_bytes(b"".join(written(header, grown)))
     return path
+
+
+def written(header: Header, records: Iterable[Step | Confirmation]) -> list[bytes]:
+    """The lines of a memory with these records, as a search writes them one after another."""
+    packer = Packer()
+    lines = [header_line(header)]
+    for record in records:
+        lines.append(record_line(record, packer))
+        packer.keep()
+    return lines

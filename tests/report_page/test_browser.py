@@ -8,8 +8,7 @@ import pytest
 from kernelpro import Candidate, Profile, runs
 from kernelpro.report_page.page import page
 from kernelpro.report_page.server import Server
-from kernelpro.search.format import header_line, record_line
-from tests.report_page.grown import grow
+from tests.report_page.grown import grow, written
 from tests.report_page.test_page import HOSTILE, recorded
 
 EVIL = "\n".join(HOSTILE).replace("\ud800", "")
@@ -142,7 +141,7 @@ def test_many_steps_are_few_elements(opened, small, tmp_path):
 
 def test_live_page_shows_new_steps_and_keeps_what_was_filtered(browser, small, tmp_path):
     file = tmp_path / "growing.jsonl"
-    file.write_bytes(header_line(small.header) + b"".join(map(record_line, small.steps[:5])))
+    file.write_bytes(b"".join(written(small.header, small.steps[:6])[:-1]))
     server = Server(file)
     thread = threading.Thread(target=server.serve)
     thread.start()
@@ -153,7 +152,7 @@ def test_live_page_shows_new_steps_and_keeps_what_was_filtered(browser, small, t
         tab.wait_for_selector("body[data-ready]")
         tab.fill("#search", "#")
         with file.open("ab") as end:
-            end.write(record_line(small.steps[5]))
+            end.write(written(small.header, small.steps[:6])[-1])
         tab.wait_for_selector("#step-5")
         assert tab.input_value("#search") == "#"
     finally:

@@ -9,14 +9,14 @@ import pytest
 
 from kernelpro.cli import main
 from kernelpro.report_page.server import Server
-from kernelpro.search.format import header_line, record_line
+from tests.report_page.grown import written
 
 
 @pytest.fixture
 def growing(small, tmp_path):
     """A memory file of the first five steps of a real search, and its server."""
     file = tmp_path / "growing.jsonl"
-    file.write_bytes(header_line(small.header) + b"".join(map(record_line, small.steps[:5])))
+    file.write_bytes(b"".join(written(small.header, small.steps[:6])[:-1]))
     server = Server(file)
     thread = threading.Thread(target=server.serve)
     thread.start()
@@ -45,7 +45,8 @@ def test_page_and_facts_follow_the_file(growing, small):
     tag = headers["ETag"]
     assert ask(f"{server.address}facts.json", **{"If-None-Match": tag})[0] == 304
     with file.open("ab") as end:
-        end.write(record_line(small.steps[5]) + b'{"step": {"ind')  # a line half written
+        last = written(small.header, small.steps[:6])[-1]
+        end.write(last + b'{"step": {"ind')  # a line half written
     status, body, _ = ask(f"{server.address}facts.json", **{"If-None-Match": tag})
     assert (status, len(json.loads(body)["searches"][0]["nodes"])) == (200, 6)
 

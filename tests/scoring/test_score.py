@@ -12,7 +12,7 @@ from kernelpro.scoring import kernelbench
 from kernelpro.scoring.run import of_memories, place_of
 from kernelpro.scoring.score import compare, read, scores
 from kernelpro.search import memory
-from kernelpro.search.format import header_line, record_line
+from tests.report_page.grown import written
 
 RESULTS = Path(__file__).parents[2] / "results" / "h100"
 PROBLEMS = {"rms_norm": "level1/36_RMSNorm_.py", "cross_entropy": "level1/95_CrossEntropyLoss.py"}
@@ -22,9 +22,8 @@ def write(folder, name, origin, *, change=lambda contents: contents):
     """Write a real search under the path of a KernelBench problem."""
     held = change(memory.contents(RESULTS / f"{name}.jsonl"))
     problem = replace(held.header.problem, origin=origin, name=Path(origin).stem)
-    lines = [header_line(replace(held.header, problem=problem))]
-    lines += [record_line(step) for step in held.steps]
-    lines += [record_line(confirmation) for confirmation in held.confirmations]
+    header = replace(held.header, problem=problem)
+    lines = written(header, (*held.steps, *held.confirmations))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{problem.name}.jsonl").write_bytes(b"".join(lines))
 

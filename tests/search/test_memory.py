@@ -2,18 +2,20 @@ import fcntl
 import json
 import os
 import resource
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kernelpro.errors import KernelproError, MemoryFormatError
-from kernelpro.records import Confirmation, Metric, Profile
+from kernelpro.records import Candidate, Confirmation, Metric, Profile
 from kernelpro.search import memory
 from kernelpro.search.format import MAX_LINE_BYTES, VERSION
 from tests.search.toy import Setup, accepted, header, step
 
-STEPS = [step(0, None), step(1, 0, reward=0.5, source="é \u2028 \udcff kernel"), step(2, 1)]
+ODD = Candidate(source="é \u2028 kernel", rationale="\udcff is half a character\n")
+STEPS = [step(0, None), replace(step(1, 0, reward=0.5), candidate=ODD), step(2, 1)]
 
 
 @pytest.fixture
@@ -107,19 +109,29 @@ def test_zeros_that_a_power_cut_left_behind_are_an_unfinished_line(file):
 def changed(line: bytes, **values: object) -> bytes:
     record = json.loads(line)
     record["step"] |= values
-    return json.dumps(record).encode() + b"\n"
+    del record["crc"]
+    return signed(json.dumps(record, separators=(",", ":")).encode()[:-1])
+
+
+def signed(line: bytes) -> bytes:
+    """A line without its end, with its checksum."""
+    return line + b',"crc":"%08x"}\n' % zlib.crc32(line)
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda line: b"{oops\n", r"line 3: damaged \(Expecting property name"),
+        (lambda line: signed(b"{oops"), r"line 3: damaged \(Expecting property name"),
+        (lambda line: b'{"step":{}}\n', r"line 3: damaged \(a line ends in its checksum"),
+        (lambda line: line.replace(b"0.5", b"0.6"), r"line 3: damaged \(its checksum is not"),
+        (lambda line: signed(b'{"step":{"index":1},"rest":{}'), r"line 3: damaged \(no 'id'"),
+        (lambda line: signed(b'{"shared":[3]'), r"line 3: damaged \(a text or list of texts"),
         (lambda line: line[:50] + b"\n", "line 3: damaged"),
         (lambda line: b"\n", "line 3: damaged"),
         (lambda line: b"\x00\xff\xfe\n", "line 3: damaged"),
-        (lambda line: b"[1]\n", r"line 3: damaged \(an object expected"),
+        (lambda line: signed(b"[1")[:-2] + b"]\n", "line 3: damaged"),
         (lambda line: b"[" * 100_000 + b"\n", "line 3: damaged"),
-        (lambda line: b'{"note":1}\n', r"line 3: damaged \(a step or confirmation expected"),
+        (lambda line: signed(b'{"note":1'), r"line 3: damaged \(a step or confirmation expected"),
         (lambda line: b'{"step":null}\n', "line 3: damaged"),
         (lambda line: changed(line, index=7), "line 3: damaged .step 1 expected, but found step 7"),
         (lambda line: changed(line, parent=5), "line 3: damaged .step 1 names step 5"),
@@ -129,8 +141,9 @@ def changed(line: bytes, **values: object) -> bytes:
         (lambda line: changed(line, energy=3), r"line 3: damaged .Step has no field \['energy'\]"),
         (lambda line: line + line, "line 4: damaged .step 2 expected, but found step 1"),
         (lambda line: b"", "line 3: damaged .step 1 expected, but found step 2"),
+        (lambda line: signed(b'{"confirmation":{"step":0}'), "line 3: damaged"),
         (
-            lambda line: b'{"confirmation":{"step":1,"evaluation":{"outcome":"accepted"}}}\n',
+            lambda line: signed(b'{"confirmation":{"step":1,"evaluation":{"outcome":"accepted"}}'),
             "line 3: damaged .it confirms step 1, which is no earlier one",
         ),
     ],
