@@ -23,6 +23,7 @@ COMMANDS = (
     "audit",
     "program",
     "sol",
+    "energy",
     "export",
     "plugins",
     "calibrate",
