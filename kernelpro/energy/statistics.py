@@ -7,6 +7,7 @@ holds: calls inside it share its temperature and clock.
 
 import math
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
@@ -58,6 +59,7 @@ def equivalent(logs: Sequence[float], margin: float) -> tuple[bool, float, float
     return inside, math.exp(mean), math.exp(low), math.exp(high)
 
 
+@cache
 def student_quantile(probability: float, degrees: int) -> float:
     """Quantile of Student's t distribution, for a probability above one half.
 
@@ -69,7 +71,7 @@ def student_quantile(probability: float, degrees: int) -> float:
         degrees: of freedom, at least 1.
     """
     low, high = 0.0, 1e6
-    for _ in range(200):
+    for _ in range(100):
         middle = (low + high) / 2
         if (1 + _central(middle, degrees)) / 2 < probability:
             low = middle

@@ -193,7 +193,9 @@ def _header(value: dict[str, Any]) -> Header:
 
 
 def _add(trace: Trace, value: dict[str, Any]) -> None:
-    kind, content = next(iter(value.items()))
+    if len(value) != 1:
+        raise ValueError(f"it has {len(value)} names in place of one")
+    ((kind, content),) = value.items()
     if kind == "reading":
         reading = {"resolution_s": trace.header.resolution_s, **_known(Reading, content)}
         for name in ("throttle", "others"):

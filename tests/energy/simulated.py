@@ -45,11 +45,8 @@ class Counter:
         begin = self.now
         count = round(seconds / STEP_S)
         level = watts * (1 + self.watts_noise * random.standard_normal())
-        slow = np.empty(count)
-        state = 0.0
-        for n, noise in enumerate(random.standard_normal(count)):
-            state = 0.8 * state + 0.6 * noise
-            slow[n] = state
+        noise = 0.6 * random.standard_normal(count)
+        slow = np.convolve(noise, 0.8 ** np.arange(20))[:count]
         sampled = 0.02 * slow + 0.02 * random.standard_normal(count)  # of a quarter of the time
         drift = 0.5 * (begin + STEP_S * np.arange(count)) / 100.0  # watts, from the warming chip
         drawn = (level * (1 + sampled) + drift) * STEP_S
@@ -80,9 +77,9 @@ def simulate(
     """A whole comparison of two sides with these powers and times."""
     counter = Counter(seed)
     trace = Trace(header(window_s=window_s, **changes), readings=counter.readings)
-    begin, end = counter.run(IDLE_W, 5.0, clock=345.0, temperature=40.0)
+    begin, end = counter.run(IDLE_W, 4.0, clock=345.0, temperature=40.0)
     trace.phases.append(Phase(name="idle_before", begin_s=begin, end_s=end))
-    begin, end = counter.run(watts[0], 5.0)
+    begin, end = counter.run(watts[0], 2.0)
     trace.phases.append(Phase(name="warm_up", begin_s=begin, end_s=end))
     for pair in range(pairs):
         for side in (0, 1) if pair < pairs // 2 else (1, 0):
@@ -99,6 +96,6 @@ def simulate(
                     busy_s=busy,
                 )
             )
-    begin, end = counter.run(IDLE_W, 5.0, clock=345.0, temperature=50.0)
+    begin, end = counter.run(IDLE_W, 4.0, clock=345.0, temperature=50.0)
     trace.phases.append(Phase(name="idle_after", begin_s=begin, end_s=end))
     return trace

@@ -124,7 +124,7 @@ def test_idle_power_is_found_without_its_first_second_and_not_from_a_broken_phas
     assert idle_watts(hot) == pytest.approx(idle_watts(idle), rel=1e-6)
     assert idle_watts(idle[:12]) is None
     assert idle_watts([]) is None
-    back = [replace(r, joules=0.0) if r.time_s > 4 else r for r in idle]
+    back = [replace(r, joules=0.0) if r.time_s > 3 else r for r in idle]
     assert idle_watts(back) is None
 
 

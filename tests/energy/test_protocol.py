@@ -1,0 +1,124 @@
+"""The whole protocol in real time, on a card whose power the two sides set."""
+
+import time
+
+import pytest
+
+from kernelpro.energy import protocol, windows
+from kernelpro.energy.comparison import Verdict, compare
+from kernelpro.energy.nvml import NvmlMeter
+from kernelpro.energy.protocol import EnergySettings, record
+from kernelpro.energy.trace import Side
+from kernelpro.errors import KernelproError
+from tests.energy.card import Nvml
+
+IDLE_W = 50.0
+QUICK = {"within": 0.5, "window_s": 0.3, "windows": 4, "idle_s": 0.15, "warm_s": 0.05}
+
+
+class Runner:
+    """Sleeps for as long as its calls take, and has the card draw its power meanwhile."""
+
+    def __init__(self, card, watts, *, wrong="", after=lambda burst: None):
+        self.card, self.watts, self.wrong, self.after = card, watts, wrong, after
+        self.refill_s = 0.0
+        self.bursts = self.checks = 0
+
+    def burst(self, calls):
+        self.bursts += 1
+        self.card.draw(self.watts)
+        began = time.perf_counter()
+        time.sleep(calls * 0.001)
+        spent = time.perf_counter() - began
+        self.card.draw(IDLE_W)
+        self.after(self.bursts)
+        return spent
+
+    def check(self):
+        self.checks += 1
+        return self.wrong
+
+
+@pytest.fixture
+def card():
+    return Nvml(watts=IDLE_W, step_s=0.004)
+
+
+@pytest.fixture
+def run(card, monkeypatch):
+    monkeypatch.setattr(windows, "SETTLE_S", 0.02)
+    monkeypatch.setattr(protocol, "BURST_S", 0.05)
+
+    def start(a, b, *, judged_us=1000.0, keep=lambda trace: None, **changes):
+        sides = tuple(Side(label=name, judged_us=judged_us) for name in ("a.py", "b.py"))
+        meter = NvmlMeter(card)
+        try:
+            return record(
+                meter,
+                (a, b),
+                sides,
+                EnergySettings(**{**QUICK, **changes}),
+                problem="sleep",
+                target="cuda",
+                conditions={"inputs": "none"},
+                keep=keep,
+                period_s=0.002,
+            )
+        finally:
+            meter.close()
+
+    return start
+
+
+def test_a_whole_run_finds_the_side_that_draws_less(card, run):
+    a, b = Runner(card, 400.0), Runner(card, 250.0)
+    kept = []
+    trace = run(a, b, keep=kept.append)
+    assert [p.name for p in trace.phases] == ["idle_before", "warm_up", "idle_after"]
+    counting = [w.window.side for w in windows.weigh(trace) if not w.fault]
+    assert counting == ["A", "B", "A", "B", "B", "A", "B", "A"]
+    assert kept == [trace]
+    found = compare(trace)
+    assert found.verdict is Verdict.LESS
+    assert found.energy.value == pytest.approx(250 / 400, rel=0.15)
+    assert found.idle_before_w == pytest.approx(IDLE_W, rel=0.2)
+    assert (a.checks, b.checks) == (protocol.CHECKED, protocol.CHECKED)
+
+
+def test_a_process_that_comes_in_the_middle_ends_the_run_and_the_trace_is_kept(card, run):
+    def come(burst):
+        if burst == 24:
+            card.pids.append(999_999_003)
+
+    kept = []
+    with pytest.raises(KernelproError, match="process 999999003 uses it too"):
+        run(Runner(card, 400.0, after=come), Runner(card, 250.0), keep=kept.append, repeats=1)
+    faults = [w.fault for w in windows.weigh(kept[0])]
+    assert "process 999999003 used the device too" in faults
+    assert any("no more may be" in note for note in kept[0].notes)
+
+
+def test_a_device_that_others_keep_busy_is_refused_and_with_shared_it_is_told(card, run):
+    card.busy = 30
+    a, b = Runner(card, 400.0), Runner(card, 250.0)
+    with pytest.raises(KernelproError, match=r"not ours alone.*--shared"):
+        run(a, b)
+    assert a.bursts == 0
+    trace = run(a, b, shared=True)
+    assert any("shared" in note for note in trace.notes)
+
+
+def test_a_wrong_result_in_a_window_ends_the_run(card, run):
+    with pytest.raises(KernelproError, match="b.py computed a wrong result.*off by one"):
+        run(Runner(card, 400.0), Runner(card, 250.0, wrong="off by one"))
+
+
+def test_calls_that_are_far_faster_on_unchanged_inputs_are_refused(card, run):
+    with pytest.raises(KernelproError, match="seems to keep answers"):
+        run(Runner(card, 400.0), Runner(card, 250.0), judged_us=9000.0)
+
+
+@pytest.mark.parametrize("change", [{"within": 0.0}, {"within": 1.5}, {"windows": 3}])
+def test_settings_that_mean_nothing_are_refused(change):
+    with pytest.raises(KernelproError):
+        EnergySettings(**change)
