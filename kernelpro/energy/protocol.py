@@ -25,8 +25,10 @@ STEPS_MARGIN = 1.2  # windows last for the least number of steps and a fifth mor
 STEADY_S = 10.0  # own: two neighbouring stretches of this length,
 STEADY_C = 0.5  # whose mean temperatures differ by less than this, are a steady state
 CHECKED = 2  # windows of each side, at random, whose last outputs are compared with the reference
-ANSWERS_KEPT = 3.0  # own: calls on unchanged inputs that are so many times faster than the judge's,
-ANSWERS_KEPT_US = 50.0  # and by more than this, look like kept answers; a warm L2 gives less
+ANSWERS_KEPT = 3.0  # own: a first call on new inputs that takes so many times longer than others,
+ANSWERS_KEPT_US = 200.0  # and so much longer, looks like kept answers; a cold cache costs less
+LEAST_TRIAL = 4  # calls of a trial burst, so that most are not its first
+FIRST_CALLS = 8  # bursts of one call and of none, whose shortest are compared
 
 
 class Runner(Protocol):
@@ -191,20 +193,26 @@ def _idle(run: _Run, name: str) -> None:
 
 
 def _calls_in_burst(runner: Runner, side: Side, window_s: float) -> int:
-    """How many calls a burst has, by a few trial bursts."""
+    """How many calls a burst has, by a few trial bursts.
+
+    Raises:
+        KernelproError: only a first call on new inputs seems to compute.
+    """
     runner.burst(2)
     calls, spent = 1, runner.burst(1)
-    while spent < BURST_S / 4 and calls < 1 << 20:
+    while spent < BURST_S / 4 or calls < LEAST_TRIAL:
         calls *= 2 if spent <= 0 else max(2, min(16, int(BURST_S / 2 / spent)))
         spent = runner.burst(calls)
-    call_s = max(spent / calls, 1e-9)
-    slack_us = side.judged_us - 1e6 * call_s
-    if side.judged_us > ANSWERS_KEPT * 1e6 * call_s and slack_us > ANSWERS_KEPT_US:
+    times = FIRST_CALLS if spent < 1.0 else 1
+    one_s, none_s = (min(runner.burst(n) for _ in range(times)) for n in (1, 0))
+    first_s, call_s = one_s - none_s, max(spent - one_s, 0.0) / (calls - 1)
+    if first_s > ANSWERS_KEPT * call_s and 1e6 * (first_s - call_s) > ANSWERS_KEPT_US:
         raise KernelproError(
             f"{side.label} takes {1e6 * call_s:.1f} us a call while its inputs stay the same, but "
-            f"{side.judged_us:.1f} us when they change: it seems to keep answers, so its energy "
+            f"{1e6 * first_s:.1f} us when they are new: it seems to keep answers, so its energy "
             "says nothing; give a candidate that computes at each call"
         )
+    call_s = max(spent / calls, 1e-9)
     burst_s = min(max(BURST_S, runner.refill_s / REFILL_SHARE), MOST_OF_WINDOW * window_s)
     return max(1, int(burst_s / call_s))
 

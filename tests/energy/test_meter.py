@@ -1,4 +1,4 @@
-"""RAPL on a folder that looks like sysfs, and NVML through a small module with a counter of its own."""
+"""RAPL on a folder that looks like sysfs, and NVML through a small module with its own counter."""
 
 import os
 import time

@@ -19,8 +19,9 @@ QUICK = {"within": 0.5, "window_s": 0.3, "windows": 4, "idle_s": 0.15, "warm_s":
 class Runner:
     """Sleeps for as long as its calls take, and has the card draw its power meanwhile."""
 
-    def __init__(self, card, watts, *, wrong="", after=lambda burst: None):
+    def __init__(self, card, watts, *, wrong="", after=lambda burst: None, first_s=0.0):
         self.card, self.watts, self.wrong, self.after = card, watts, wrong, after
+        self.first_s = first_s
         self.refill_s = 0.0
         self.bursts = self.checks = 0
 
@@ -28,7 +29,7 @@ class Runner:
         self.bursts += 1
         self.card.draw(self.watts)
         began = time.perf_counter()
-        time.sleep(calls * 0.001)
+        time.sleep(calls * 0.001 + (self.first_s if calls else 0.0))
         spent = time.perf_counter() - began
         self.card.draw(IDLE_W)
         self.after(self.bursts)
@@ -49,8 +50,8 @@ def run(card, monkeypatch):
     monkeypatch.setattr(windows, "SETTLE_S", 0.02)
     monkeypatch.setattr(protocol, "BURST_S", 0.05)
 
-    def start(a, b, *, judged_us=1000.0, keep=lambda trace: None, **changes):
-        sides = tuple(Side(label=name, judged_us=judged_us) for name in ("a.py", "b.py"))
+    def start(a, b, *, keep=lambda trace: None, **changes):
+        sides = tuple(Side(label=name) for name in ("a.py", "b.py"))
         meter = NvmlMeter(card)
         try:
             return record(
@@ -98,24 +99,30 @@ def test_a_process_that_comes_in_the_middle_ends_the_run_and_the_trace_is_kept(c
     assert any("no more may be" in note for note in kept[0].notes)
 
 
-def test_a_device_that_others_keep_busy_is_refused_and_with_shared_it_is_told(card, run):
+def test_a_device_that_others_keep_busy_is_refused(card, run):
     card.busy = 30
-    a, b = Runner(card, 400.0), Runner(card, 250.0)
+    a = Runner(card, 400.0)
     with pytest.raises(KernelproError, match=r"not ours alone.*--shared"):
-        run(a, b)
+        run(a, Runner(card, 250.0))
     assert a.bursts == 0
-    trace = run(a, b, shared=True)
-    assert any("shared" in note for note in trace.notes)
 
 
-def test_a_wrong_result_in_a_window_ends_the_run(card, run):
-    with pytest.raises(KernelproError, match="b.py computed a wrong result.*off by one"):
-        run(Runner(card, 400.0), Runner(card, 250.0, wrong="off by one"))
+def test_with_shared_it_is_told_and_a_wrong_result_ends_the_run(card, run, monkeypatch):
+    monkeypatch.setattr(protocol, "CHECKED", 4)  # of four windows: the first is looked at
+    card.busy = 30
+    kept = []
+    b = Runner(card, 250.0, wrong="off by one")
+    with pytest.raises(KernelproError, match=r"b\.py computed a wrong result.*off by one"):
+        run(Runner(card, 400.0), b, shared=True, keep=kept.append)
+    assert b.checks == 1
+    assert kept[0].notes == [
+        "the device was shared: it is busy 30 % of the time while nothing of ours runs"
+    ]
 
 
-def test_calls_that_are_far_faster_on_unchanged_inputs_are_refused(card, run):
+def test_calls_that_are_far_faster_on_inputs_already_seen_are_refused(card, run):
     with pytest.raises(KernelproError, match="seems to keep answers"):
-        run(Runner(card, 400.0), Runner(card, 250.0), judged_us=9000.0)
+        run(Runner(card, 400.0), Runner(card, 250.0, first_s=0.02))
 
 
 @pytest.mark.parametrize("change", [{"within": 0.0}, {"within": 1.5}, {"windows": 3}])
