@@ -189,31 +189,10 @@ def test_a_margin_that_is_no_share_is_refused_by_the_parser(capsys, text):
     assert "expected a share" in capsys.readouterr().err
 
 
-def test_a_whole_run_judges_and_weighs_and_keeps_its_trace(folder, rapl, capsys):
-    """The real judge and its workers; the counter knows no load, so there is no difference."""
-    status, out, err = run(
-        capsys, "eager", "candidate.py", "--problem", "problem.py", "--target", "cpu",
-        "--record", "kept.jsonl", "--json",
-    )  # fmt: skip
-    assert status == 0, err
-    (found,) = json.loads(out)
-    assert found["pairs"] == 4
-    for side in found["sides"]:
-        assert side["watts"] == pytest.approx(40, rel=0.05)
-        in_calls = side["joules"] * (1 - side["refreshing"])
-        assert in_calls == pytest.approx(40 * side["call_us"] * 1e-6, rel=0.15)
-        assert side["calls"] >= 4 * windows.LEAST_CALLS
-    assert found["idle_before_w"] == pytest.approx(40, rel=0.1)
-    assert "warm" in found["header"]["protocol"]["L2 cache"]
-    assert found["header"]["sides"][1]["candidate"]
-    again = compare(trace.read(Path("kept.jsonl")))
-    assert str(again.verdict) == found["verdict"]
-    assert again.energy.value == found["energy"]["value"]
-
-
 def test_a_memorys_pairs_are_weighed_and_one_that_is_not_accepted_now_is_left_out(
     folder, rapl, capsys
 ):
+    """The real judge and its workers; the counter knows no load, so watts are the same."""
     _, steps = memory.read(TOY)
     good, wrong = (Path(name).read_text() for name in ("candidate.py", "wrong.py"))
     sources = [good, good + "# again", wrong, good + "# and again"]
@@ -228,12 +207,25 @@ def test_a_memorys_pairs_are_weighed_and_one_that_is_not_accepted_now_is_left_ou
             evaluation = Evaluation(outcome=Outcome.ACCEPTED, timing=timing)
             made = Candidate(source=source)
             journal.append(Step(index=index, parent=0, candidate=made, evaluation=evaluation))
-    status, out, err = run(capsys, "search.jsonl", "--record", "kept.jsonl")
-    assert status == 0, out + err
-    assert "comparison 2 of 2: search.jsonl#3 and search.jsonl#4" in out
-    assert "left out: search.jsonl#3 is not accepted by the judge (wrong_result" in out
-    labels = [side.label for side in trace.read(Path("kept.jsonl")).header.sides]
-    assert labels == ["search.jsonl#1", "search.jsonl#2"]
+    status, out, err = run(capsys, "search.jsonl", "--record", "kept.jsonl", "--json")
+    assert status == 0, err
+    assert "comparison 2 of 2: search.jsonl#3 and search.jsonl#4" in err
+    assert "left out: search.jsonl#3 is not accepted by the judge (wrong_result" in err
+    (found,) = json.loads(out)
+    assert found["trace"] == "kept.jsonl"
+    assert found["pairs"] == 4
+    assert [side["label"] for side in found["sides"]] == ["search.jsonl#1", "search.jsonl#2"]
+    for side in found["sides"]:
+        assert side["watts"] == pytest.approx(40, rel=0.05)
+        in_calls = side["joules"] * (1 - side["refreshing"])
+        assert in_calls == pytest.approx(40 * side["call_us"] * 1e-6, rel=0.15)
+        assert side["calls"] >= 4 * windows.LEAST_CALLS
+    assert found["idle_before_w"] == pytest.approx(40, rel=0.1)
+    assert "warm" in found["header"]["protocol"]["L2 cache"]
+    assert found["header"]["sides"][1]["candidate"] == Candidate(source=sources[1]).id
+    again = compare(trace.read(Path("kept.jsonl")))
+    assert str(again.verdict) == found["verdict"]
+    assert again.energy.value == found["energy"]["value"]
 
 
 def test_pairs_of_a_memory_are_accepted_and_matched_by_the_search():
