@@ -85,10 +85,11 @@ def weigh(
     """
     chosen = usable(target if problem is not None else _recorded(a, b).target)
     task = _recorded(a, b) if problem is None else load(problem, chosen, sizes, precision)
-    with _opened(chosen.device) as meter:
+    given = settings or energy_settings()
+    with _opened(chosen.device, given) as meter:
         sides = (subject(a, task), subject(b, task))
         with _court(task, judge) as court:
-            return _weigh(court, sides, meter, settings or energy_settings(), block, tell, keep)
+            return _weigh(court, sides, meter, given, block, tell, keep)
 
 
 def weigh_memory(
@@ -126,7 +127,8 @@ def weigh_memory(
             f"{path} has no two accepted candidates whose times are within {given.within:.3g} of "
             "each other; give a wider --within, or two candidates by name"
         )
-    with _opened(usable(header.target).device) as meter, _court(header.problem, judge) as court:
+    device = usable(header.target).device
+    with _opened(device, given) as meter, _court(header.problem, judge) as court:
         for number, pair in enumerate(chosen, start=1):
             labels = [f"{Path(path).name}#{step.index}" for step in pair]
             tell(f"comparison {number} of {len(chosen)}: {labels[0]} and {labels[1]}")
@@ -202,10 +204,6 @@ def _weigh(
     tell: Callable[[str], None],
     keep: Callable[[Trace], None],
 ) -> Trace:
-    if (words := meter.in_use()) and not settings.shared:
-        raise KernelproError(
-            f"{meter.device} is not ours alone: {words}; end that, or give --shared"
-        )
     manager, complaints = create_plugin_manager(block=block)
     hooks = Hooks(manager, complaints)
     runners, described = [], []
@@ -263,9 +261,15 @@ def _accepted(
 
 
 @contextlib.contextmanager
-def _opened(device: str) -> Iterator[Meter]:
+def _opened(device: str, settings: EnergySettings) -> Iterator[Meter]:
+    """Open the device's meter, before anything of ours runs there."""
     meter = meters.find(device)
     try:
+        if (others := meter.read().others) and not settings.shared:
+            raise KernelproError(
+                f"{meter.device} is not ours alone: process {others[0]} uses it too; end that, or "
+                "give --shared and take the result with care"
+            )
         yield meter
     finally:
         meter.close()

@@ -74,7 +74,12 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
         "--shared", action="store_true", help="measure although others use the device; it is told"
     )
     command.add_argument(
-        "--trace", type=Path, metavar="FILE", help="compute a recorded trace's verdict again"
+        "--trace",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="compute recorded traces' verdicts again; of several at different clocks also how "
+        "time and joules follow the clock",
     )
     command.add_argument(
         "--record",
@@ -103,7 +108,7 @@ def share(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, or read a trace; print table and verdict."""
-    from kernelpro.energy import plot, trace
+    from kernelpro.energy import clocks, plot, trace
     from kernelpro.energy.comparison import Comparison, Verdict, compare
 
     kept: list[Path] = []
@@ -115,14 +120,18 @@ def run(args: argparse.Namespace) -> int:
         _note(args, f"trace: {path}")
 
     found: list[Comparison] = []
-    for each in [trace.read(_alone(args))] if args.trace is not None else _measured(args, keep):
+    recorded = map(trace.read, _alone(args)) if args.trace is not None else None
+    for each in recorded or _measured(args, keep):
         comparison = compare(each)
         if args.output is not None:
             plot.write(_numbered(args.output, len(found)), each, comparison)
         found.append(comparison)
         if not args.json:
             show(comparison)
-    if args.json:
+    if not args.json:
+        for sweep in clocks.sweeps(found):
+            print("\n".join(clocks.in_words(sweep)))
+    else:
         print(json.dumps([_plain(c, kept[n : n + 1]) for n, c in enumerate(found)], indent=1))
     good = bool(found) and all(c.verdict is not Verdict.UNDECIDED for c in found)
     return 0 if good else 1
@@ -215,15 +224,15 @@ def _measured(args: argparse.Namespace, keep: "Callable[[Trace], None]") -> "Ite
     ]
 
 
-def _alone(args: argparse.Namespace) -> Path:
+def _alone(args: argparse.Namespace) -> list[Path]:
     from kernelpro.errors import KernelproError
 
     if args.subjects or args.problem:
         raise KernelproError(
             "--trace computes a recorded verdict again; leave out candidates and --problem"
         )
-    path: Path = args.trace
-    return path
+    paths: list[Path] = args.trace
+    return paths
 
 
 def _cells(side: "SideResult") -> list[str]:

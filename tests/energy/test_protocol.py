@@ -8,7 +8,7 @@ from kernelpro.energy import protocol, windows
 from kernelpro.energy.comparison import Verdict, compare
 from kernelpro.energy.nvml import NvmlMeter
 from kernelpro.energy.protocol import EnergySettings, record
-from kernelpro.energy.trace import Side
+from kernelpro.energy.trace import Side, Trace
 from kernelpro.errors import KernelproError
 from tests.energy.card import Nvml
 
@@ -51,7 +51,7 @@ def run(card, monkeypatch):
     monkeypatch.setattr(protocol, "BURST_S", 0.05)
 
     def start(a, b, *, keep=lambda trace: None, **changes):
-        sides = tuple(Side(label=name) for name in ("a.py", "b.py"))
+        sides = (Side(label="a.py"), Side(label="b.py"))
         meter = NvmlMeter(card)
         try:
             return record(
@@ -73,7 +73,7 @@ def run(card, monkeypatch):
 
 def test_a_whole_run_finds_the_side_that_draws_less(card, run):
     a, b = Runner(card, 400.0), Runner(card, 250.0)
-    kept = []
+    kept: list[Trace] = []
     trace = run(a, b, keep=kept.append)
     assert [p.name for p in trace.phases] == ["idle_before", "warm_up", "idle_after"]
     counting = [w.window.side for w in windows.weigh(trace) if not w.fault]
@@ -81,6 +81,7 @@ def test_a_whole_run_finds_the_side_that_draws_less(card, run):
     assert kept == [trace]
     found = compare(trace)
     assert found.verdict is Verdict.LESS
+    assert found.energy is not None
     assert found.energy.value == pytest.approx(250 / 400, rel=0.15)
     assert found.idle_before_w == pytest.approx(IDLE_W, rel=0.2)
     assert (a.checks, b.checks) == (protocol.CHECKED, protocol.CHECKED)
@@ -91,7 +92,7 @@ def test_a_process_that_comes_in_the_middle_ends_the_run_and_the_trace_is_kept(c
         if burst == 24:
             card.pids.append(999_999_003)
 
-    kept = []
+    kept: list[Trace] = []
     with pytest.raises(KernelproError, match="process 999999003 uses it too"):
         run(Runner(card, 400.0, after=come), Runner(card, 250.0), keep=kept.append, repeats=1)
     faults = [w.fault for w in windows.weigh(kept[0])]
@@ -110,7 +111,7 @@ def test_a_device_that_others_keep_busy_is_refused(card, run):
 def test_with_shared_it_is_told_and_a_wrong_result_ends_the_run(card, run, monkeypatch):
     monkeypatch.setattr(protocol, "CHECKED", 4)  # of four windows: the first is looked at
     card.busy = 30
-    kept = []
+    kept: list[Trace] = []
     b = Runner(card, 250.0, wrong="off by one")
     with pytest.raises(KernelproError, match=r"b\.py computed a wrong result.*off by one"):
         run(Runner(card, 400.0), b, shared=True, keep=kept.append)

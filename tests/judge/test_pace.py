@@ -1,6 +1,8 @@
 """A judged worker at full pace: who gets one, and that its last outputs are compared."""
 
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -40,12 +42,10 @@ def test_a_candidate_that_dies_in_a_burst_is_one_sentence(judge, kit):
 
 
 def test_a_problem_that_changes_its_inputs_has_no_pace(judge):
-    class Mutating:
-        mutates = frozenset({0})
-        problem = judge.problem
-
+    bank: Any = SimpleNamespace(mutates=frozenset({0}), problem=judge.problem)
+    worker: Any = None
     with pytest.raises(JudgeError, match="changes its inputs"):
-        Pace(None, Mutating(), judge.settings, perturbed=True)
+        Pace(worker, bank, judge.settings, perturbed=True)
 
 
 def test_the_lock_is_held_while_the_device_is_ours(judge):
