@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,6 +113,10 @@ def run(args: argparse.Namespace) -> int:
     from kernelpro.energy.comparison import Comparison, Verdict, compare
 
     kept: list[Path] = []
+    if args.output is not None:
+        plot.check_name(args.output)
+    if args.record is not None and args.trace is None:
+        trace.claim(args.record)
 
     def keep(made: "Trace") -> None:
         path = _numbered(args.record or _new_path(made), len(kept))
@@ -122,6 +127,8 @@ def run(args: argparse.Namespace) -> int:
     found: list[Comparison] = []
     recorded = map(trace.read, _alone(args)) if args.trace is not None else None
     for each in recorded or _measured(args, keep):
+        if args.within is not None:
+            each.header = replace(each.header, within=args.within)
         comparison = compare(each)
         if args.output is not None:
             plot.write(_numbered(args.output, len(found)), each, comparison)
@@ -142,11 +149,12 @@ def show(comparison: "Comparison") -> None:
     from rich.console import Console
 
     header = comparison.header
-    console = Console(highlight=False, width=None)
+    console = Console(highlight=False)
     console.print(
         f"{header.problem} on {header.device}, {header.meter}: a new value every "
         f"{header.resolution_s:.3g} s; windows of {header.window_s:.3g} s",
         soft_wrap=True,
+        markup=False,
     )
     console.print(table(comparison))
     for line in lines(comparison):
@@ -155,13 +163,14 @@ def show(comparison: "Comparison") -> None:
 
 def table(comparison: "Comparison") -> "Table":
     """A row for each side."""
+    from rich.markup import escape
     from rich.table import Table
 
     made = Table(box=None, pad_edge=False)
     for name in ("", "candidate", "time", "J/call", "less idle", "W", "windows", "MHz", "C"):
         made.add_column(name, justify="left" if name in ("", "candidate") else "right")
     for name, side in zip("AB", comparison.sides, strict=True):
-        made.add_row(name, *_cells(side))
+        made.add_row(name, *map(escape, _cells(side)))
     return made
 
 

@@ -68,6 +68,7 @@ class NvmlMeter:
             # Asked before torch is, which may make a context of its own.
             everyone = self._everyone()
             self._handle = self._find(uuid)
+            self._refuse_slices()
             self.device = _text(self._nvml.nvmlDeviceGetName(self._handle))
             self._first = self._counter()
         except self._nvml.NVMLError as error:
@@ -126,6 +127,15 @@ class NvmlMeter:
             return nvml.nvmlDeviceGetHandleByIndex(0)
         name = uuid or _current_uuid()
         return nvml.nvmlDeviceGetHandleByUUID(name if name[:3] in ("GPU", "MIG") else f"GPU-{name}")
+
+    def _refuse_slices(self) -> None:
+        """Refuse a card that is split: its counter is the whole card's, whoever uses the rest."""
+        ask = getattr(self._nvml, "nvmlDeviceGetMigMode", None)
+        if ask is not None and self._try(lambda: ask(self._handle)[0]):
+            raise NoMeter(
+                "no energy meter for the GPU: the card is split by MIG and its counter is the "
+                "whole card's; use a card without MIG"
+            )
 
     def _everyone(self) -> set[int]:
         """Process ids on any card."""

@@ -23,11 +23,7 @@ def write(path: Path, trace: Trace, comparison: Comparison) -> None:
     Raises:
         KernelproError: the name ends in neither .svg nor .html, or the file cannot be written.
     """
-    if path.suffix not in (".svg", ".html"):
-        raise KernelproError(
-            f"a plot is written to a file that ends in .svg or .html, but {path.name} was given; "
-            "name it so"
-        )
+    check_name(path)
     content = svg(trace)
     if path.suffix == ".html":
         content = _page(content, trace, comparison)
@@ -38,6 +34,19 @@ def write(path: Path, trace: Trace, comparison: Comparison) -> None:
         raise KernelproError(
             f"cannot write the plot {path}: {error.strerror or error}; name another file"
         ) from error
+
+
+def check_name(path: Path) -> None:
+    """See that a picture can be written to a file of that name.
+
+    Raises:
+        KernelproError: the name ends in neither .svg nor .html.
+    """
+    if path.suffix not in (".svg", ".html"):
+        raise KernelproError(
+            f"a plot is written to a file that ends in .svg or .html, but {path.name} was given; "
+            "name it so"
+        )
 
 
 def power(trace: Trace) -> list[tuple[float, float]]:

@@ -145,6 +145,23 @@ def write(path: Path, trace: Trace) -> None:
         ) from error
 
 
+def claim(path: Path) -> None:
+    """See, before anything is measured, that a trace can be written there and replaces nothing.
+
+    Raises:
+        KernelproError: there is already something, or the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            if file.tell() > 0:
+                raise KernelproError(f"{path} already exists; name another file with --record")
+    except OSError as error:
+        raise KernelproError(
+            f"cannot write the energy trace {path}: {error.strerror or error}; name another file"
+        ) from error
+
+
 def read(path: Path) -> Trace:
     """Read a trace.
 

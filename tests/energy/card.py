@@ -16,7 +16,7 @@ class Nvml:
     def __init__(self, *, watts=300.0, step_s=0.01, **missing):
         self.step_s, self.missing = step_s, missing
         self.stretches = [(time.monotonic(), 0.0, watts)]  # since when, joules until then, power
-        self.pids, self.reasons, self.busy, self.open = [], 0x1, 0, 0
+        self.pids, self.reasons, self.busy, self.open, self.mig = [], 0x1, 0, 0, 0
 
     def nvmlInit(self):
         if "driver" in self.missing:
@@ -31,6 +31,9 @@ class Nvml:
 
     def nvmlDeviceGetHandleByIndex(self, index):
         return ("card", index)
+
+    def nvmlDeviceGetMigMode(self, handle):
+        return [self.mig, self.mig]
 
     def nvmlDeviceGetName(self, handle):
         return b"a card"

@@ -156,6 +156,25 @@ def test_plots_are_svg_with_a_band_for_each_window(tmp_path, capsys):
     assert ".svg or .html" in err
 
 
+def test_a_recorded_trace_may_be_judged_by_another_margin(capsys):
+    status, out, _ = run(capsys, "--trace", RECORDED, "--within", "0.01%")
+    assert status == 0
+    assert "not matched" in out
+    assert "within 0.0001 of 1" in out
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "words"),
+    [("-o", "plot.png", ".svg or .html"), ("--record", "kernelpro.toml", "already exists")],
+)
+def test_names_of_files_are_checked_before_anything_is_measured(
+    folder, capsys, option, name, words
+):
+    status, _, err = run(capsys, "eager", "eager", "--problem", "problem.py", option, name)
+    assert status == 2
+    assert words in err
+
+
 def test_power_on_the_plot_is_that_of_the_counter():
     made = simulate(3, watts=(420.0, 200.0), pairs=4)
     for window in made.windows:

@@ -191,6 +191,14 @@ def test_nvml_without_driver_or_counter_is_one_sentence(missing, words):
     assert nvml.open == 0
 
 
+def test_a_card_that_is_split_is_refused():
+    nvml = Nvml()
+    nvml.mig = 1
+    with pytest.raises(NoMeter, match="split by MIG"):
+        find("cuda", nvml=nvml)
+    assert nvml.open == 0
+
+
 def test_without_the_package_the_extra_is_named(monkeypatch):
     def fail(name):
         raise ImportError(name)
