@@ -5,6 +5,7 @@ verdict is a function of these lines alone, so that it can be computed again wit
 """
 
 import json
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -219,6 +220,8 @@ def _add(trace: Trace, value: dict[str, Any]) -> None:
             reading[name] = tuple(reading.get(name, ()))
         made = Reading(**{"joules": None, **reading})
         _numbers(made, ("time_s",))
+        optional = ("joules", "power_limit_w", "sm_clock_mhz", "memory_clock_mhz", "temperature_c")
+        _numbers(made, [name for name in optional if getattr(made, name) is not None])
         if trace.readings and made.time_s < trace.readings[-1].time_s:
             raise ValueError("its readings are not in order of time")
         trace.readings.append(made)
@@ -230,6 +233,8 @@ def _add(trace: Trace, value: dict[str, Any]) -> None:
         _numbers(window, ("begin_s", "end_s", "calls", "busy_s"))
         if window.side not in SIDES:
             raise ValueError(f"its side is {window.side!r}")
+        if not window.begin_s < window.end_s or window.busy_s <= 0 or window.calls < 0:
+            raise ValueError("its window is of no length")
         trace.windows.append(window)
     elif kind == "note":
         trace.notes.append(str(content))
@@ -252,5 +257,6 @@ def _known(cls: Any, value: Mapping[str, Any]) -> dict[str, Any]:
 def _numbers(record: object, names: Iterable[str]) -> None:
     for name in names:
         value = getattr(record, name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"{name} must be a number, but is {value!r}")
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not math.isfinite(value):
+            raise ValueError(f"{name} must be a finite number, but is {value!r}")

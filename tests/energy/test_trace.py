@@ -56,6 +56,10 @@ def test_what_is_no_trace_is_refused_in_one_sentence(tmp_path, text, words):
         '{"reading": {"time_s": 0.0, "joules": 1}}',  # before the last one
         '{"window": {"side": "C", "begin_s": 0, "end_s": 1, "calls": 1, "busy_s": 1}}',
         '{"window": {"side": "A"}}',
+        '{"window": {"side": "A", "begin_s": 1, "end_s": 1, "calls": 1, "busy_s": 1}}',
+        '{"window": {"side": "A", "begin_s": 0, "end_s": 1, "calls": 1, "busy_s": 0}}',
+        '{"reading": {"time_s": 1e9, "joules": NaN}}',
+        '{"reading": {"time_s": 1e9, "joules": 1, "sm_clock_mhz": "fast"}}',
         '{"window": 3}',
         "{}",
     ],
