@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kernelpro import export, subjects
 from kernelpro.bench import Bench
+from kernelpro.energy.sample import TIER as ENERGY_TIER
 from kernelpro.errors import KernelproError
 from kernelpro.isolation import Hooks
 from kernelpro.judge.audit import Audit, audited
@@ -64,7 +65,7 @@ DEFAULT_SECONDS = 120.0
 # processor that others use reached when it was measured is no bound for what it reaches later.
 STOP_RATIO = {"cuda": AT_SPEED_OF_LIGHT, "cpu": 0.0}
 # Names that ask collectors for what takes seconds.
-DEEP = frozenset({callgrind.TIER})
+DEEP = frozenset({callgrind.TIER, ENERGY_TIER})
 
 
 class Observer(Protocol):
@@ -339,8 +340,9 @@ def profile(
 ) -> tuple[Problem, Machine, Measured, tuple[str, ...]]:
     """Build, judge, time and profile one candidate file against a problem.
 
-    With deep also what takes too long for a search: on the CPU exact counts of instructions under
-    callgrind. (On a GPU see `recordings.record`, which runs Nsight Compute.)
+    With deep also what takes too long for a search: joules of a call where there is a meter, and on
+    the CPU exact counts of instructions under callgrind. (On a GPU see `recordings.record`, which
+    runs Nsight Compute.)
 
     Returns:
         The problem, the machine, what was measured, and sentences about plugins that failed.

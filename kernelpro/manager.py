@@ -16,6 +16,7 @@ BUILTIN_PLUGINS = (
     "kernelpro.plugins.reward_speedup",
     "kernelpro.plugins.reject_static",
     "kernelpro.plugins.propose_language",
+    "kernelpro.plugins.collect_energy",
     "kernelpro.plugins.collect_cpu",
     "kernelpro.plugins.collect_counters",
     "kernelpro.plugins.collect_sass",
@@ -53,6 +54,7 @@ BUILTIN_PLUGINS = (
     "kernelpro.plugins.detect_cpu_accesses",
     "kernelpro.plugins.detect_cpu_threads",
     "kernelpro.plugins.detect_cpu_system",
+    "kernelpro.plugins.detect_energy",
 )
 
 

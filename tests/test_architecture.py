@@ -29,6 +29,7 @@ ALLOWED = {
     "judge": {"", "errors", "records", "settings", "targets", "problems"},
     "ranking": {"records"},
     "profiling": {"", "errors", "records", "hookspecs", "ranking", "settings", "targets"},
+    "energy": {"errors"},
     "language": {"errors", "records", "problems", "targets"},
     "search": {"errors", "ranking", "records", "serial", "settings"},
     "lessons": {
@@ -40,7 +41,7 @@ ALLOWED = {
         "serial",
         "settings",
     },
-    "plugins": {"", "profiling", "language"},  # the public API, as for any other plugin
+    "plugins": {"", "energy", "profiling", "language"},  # the public API, as for any other plugin
     "testing": {"hookspecs", "records"},
     "manager": {"", "errors", "hookspecs", "records"},
     "isolation": {"errors", "hookspecs", "manager", "records"},
@@ -53,7 +54,10 @@ ALLOWED = {
     "doctor": {"", "profiling", "targets"},
     "bench": {"isolation", "judge", "profiling", "records", "search", "targets"},
 }
-JOINS_ALL = {"api", "cli", "recordings", "reevaluate", "start", "suite", "winners", "__main__"}
+JOINS_ALL = {
+    *("api", "cli", "energy_runs", "recordings", "reevaluate", "start", "suite", "winners"),
+    "__main__",
+}
 
 
 def imported(path):

@@ -26,6 +26,7 @@ COMMANDS = (
     "audit",
     "program",
     "sol",
+    "energy",
     "export",
     "lessons",
     "plugins",

@@ -33,6 +33,7 @@ from kernelpro.judge.gradients import judge_gradients
 from kernelpro.judge.inputs import Bank
 from kernelpro.judge.measure import Measurement
 from kernelpro.judge.outcomes import failed, may_have_hurt_device, shorten
+from kernelpro.judge.pace import Pace
 from kernelpro.judge.pool import Zygote
 from kernelpro.judge.session import Session
 from kernelpro.judge.settings import JudgeSettings
@@ -229,6 +230,57 @@ class Judge:
                 except Failure:
                     worker = None
             yield evaluation, self._session(worker) if worker is not None else None
+
+    @contextmanager
+    def pacing(
+        self, subject: Candidate | str, build: Build | None = None
+    ) -> Iterator[tuple[Evaluation, Pace | None]]:
+        """Judge a candidate, or take the reference, and let it run at full pace inside the `with`.
+
+        Args:
+            subject: a candidate, or a kind of baseline such as `eager` or `compile`.
+            build: what was built ahead for a candidate.
+
+        Yields:
+            The evaluation, and None for the pace unless the candidate was accepted.
+
+        Raises:
+            JudgeError: the judge itself cannot work, or calls cannot be repeated.
+        """
+        trial = self._default_trial()
+        if isinstance(subject, str):
+            worker = trial.reference(subject)
+            try:
+                words = f"the reference itself ({baselines.in_results(subject)})"
+                yield (
+                    Evaluation(outcome=Outcome.ACCEPTED, message=words),
+                    Pace(worker, trial.bank, self.settings, perturbed=True),
+                )
+            finally:
+                worker.end()
+            return
+        with self._evaluated(trial, subject, build) as (evaluation, judged):
+            if judged is None or evaluation.outcome is not Outcome.ACCEPTED:
+                yield evaluation, None
+                return
+            if trial.settings.other_shapes:
+                try:
+                    trial.put_back(judged)
+                except Failure as failure:
+                    raise JudgeError(f"a judged candidate cannot be run again: {failure!r}") from (
+                        failure
+                    )
+            reasons = evaluation.verdict.reasons if evaluation.verdict is not None else ()
+            perturbed = "params_unverified" not in reasons
+            yield evaluation, Pace(judged, trial.bank, self.settings, perturbed=perturbed)
+
+    @contextmanager
+    def exclusive(self) -> Iterator[bool]:
+        """Hold the device's lock with no worker in the making; whether nobody else measures."""
+        trial = self._default_trial()
+        self.zygote.settle()
+        with trial.stopwatch.lock.held() as alone:
+            yield alone
 
     def confirm(self, candidate: Candidate, build: Build | None = None) -> Evaluation:
         """Judge a would-be winner from scratch: fresh processes, fresh seeds, more samples.

@@ -105,7 +105,7 @@ class Trial:
         """
         if self._base is not None and self._base.alive:
             return self._base
-        self._adopt(self._reference(self.kind))
+        self._adopt(self.reference(self.kind))
         assert self._base is not None
         return self._base
 
@@ -115,7 +115,7 @@ class Trial:
         Raises:
             JudgeError: it cannot run in a worker.
         """
-        base, other = self.baseline(), self._reference(kind)
+        base, other = self.baseline(), self.reference(kind)
         self.zygote.settle()
         try:
             found = self.stopwatch.compare(base, other, baseline=baselines.in_results(self.kind))
@@ -130,8 +130,8 @@ class Trial:
             other.end()
         return found.timing
 
-    def _reference(self, kind: str) -> WorkerProcess:
-        """A worker with the reference, compared with what the judge computed.
+    def reference(self, kind: str) -> WorkerProcess:
+        """Start a worker with the reference, compared with what the judge computed.
 
         Raises:
             JudgeError: the reference cannot run in a worker.

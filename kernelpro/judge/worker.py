@@ -281,6 +281,17 @@ class Worker:
             "queueing_us": queueing / 1e3,
         }
 
+    def burst(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Call the module so many times in a row on the inputs as they are; one wait at the end."""
+        self.result = self.earlier = self.kept = None
+        with torch.no_grad():
+            for _ in range(request["calls"]):
+                self.result = None  # its memory is the next one's, for either side
+                self.result = self.model(*self.arguments)
+        if self.device.type == "cuda":
+            _synchronize()
+        return {}
+
     def collect(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run a collector's function, named `module:function`, on this worker's module."""
         module, _, name = request["function"].partition(":")
@@ -456,6 +467,7 @@ OPERATIONS: dict[str, Callable[[Worker, dict[str, Any]], dict[str, Any]]] = {
     "call": Worker.call,
     "fetch": Worker.fetch,
     "block": Worker.block_of_calls,
+    "burst": Worker.burst,
     "collect": Worker.collect,
     "state": Worker.state,
     "backward": Worker.backward,

@@ -110,6 +110,14 @@ TABLE: dict[str, Threshold] = {
     "temporary_tensors.bytes": Threshold(
         value=float(1 << 20), unit="bytes", source="own: less stays in a core's cache"
     ),
+    # --- detect_energy.py, fed by a meter
+    "energy_per_run.steps": Threshold(value=50.0, source="own: a step is then 2 % of the energy"),
+    "power_capped.share": Threshold(value=0.1),
+    "dram_energy.share": Threshold(value=0.4, source="own, of low confidence"),
+    "idle_energy.share": Threshold(value=0.1),
+    "instruction_energy.factor": Threshold(value=2.0),
+    "clock_sensitivity.slope": Threshold(value=0.1),
+    "clock_sensitivity.saving": Threshold(value=0.02),
     # --- end of the system level
     # --- detect_memory.py: DRAM and what lies behind it
     "dram_amplification.factor": Threshold(value=1.5, source="own"),

@@ -1,0 +1,1 @@
+"""Energy of candidates: meters, recorded traces, windows, statistics and the protocol."""
