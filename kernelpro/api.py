@@ -161,6 +161,7 @@ def search(
     block: Iterable[str] = (),
     judge: JudgeSettings | None = None,
     confirm: bool = True,
+    stop_ratio: float | None = None,
     observer: Observer | None = None,
 ) -> Result:
     """Search for a faster kernel and keep every step in a memory file.
@@ -183,6 +184,8 @@ def search(
         judge: the judge's settings.
         confirm: judge the winner again from scratch at the end; without it there is no winner's
             file, and a later run with `resume` confirms it.
+        stop_ratio: end when the best is within this factor of the speed of light, 0 for never;
+            default `STOP_RATIO` of the target.
         observer: told of progress.
 
     Raises:
@@ -233,7 +236,7 @@ def search(
             seed=start.seed,
             sol_us=bench.light.sol_us,
             steps=start.steps,
-            stop_ratio=STOP_RATIO[start.target.device],
+            stop_ratio=STOP_RATIO[start.target.device] if stop_ratio is None else stop_ratio,
             feedback=start.feedback,
         )
         told.tree = engine.tree

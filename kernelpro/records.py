@@ -574,6 +574,15 @@ def detector(
 # --- the search -------------------------------------------------------------------------------
 
 
+def change_in(rationale: str) -> str:
+    """The change that a rationale names, such as `unroll 2 -> 4`; empty where it names none.
+
+    The built-in proposer writes `CHANGE: why`, before it perhaps who asked for it or which kernel
+    it is about, each with a colon.
+    """
+    return rationale.rpartition(": ")[0].rpartition(": ")[2]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
     """All that a proposer may look at when it writes the next candidate.
@@ -588,6 +597,8 @@ class Proposal:
         tried: ids of every candidate that this search has seen.
         attempts: what the parent's children were and what they gave, oldest first.
         seed: for random choices; differs from step to step.
+        worth: for each change that this search has made, such as `unroll 2 -> 4`, how often, and
+            the sum of the logarithms of what it gained.
     """
 
     problem: Problem
@@ -599,6 +610,7 @@ class Proposal:
     tried: frozenset[str]
     attempts: tuple["Attempt", ...]
     seed: int
+    worth: Mapping[str, tuple[int, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

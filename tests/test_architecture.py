@@ -39,9 +39,20 @@ ALLOWED = {
     "export": {"errors", "records", "report"},
     "subjects": {"errors", "language", "records"},
     "doctor": {"", "profiling", "targets"},
+    "spaces": {
+        "",
+        "errors",
+        "judge",
+        "language",
+        "problems",
+        "records",
+        "search",
+        "serial",
+        "targets",
+    },
     "bench": {"isolation", "judge", "profiling", "records", "search", "targets"},
 }
-JOINS_ALL = {"api", "cli", "recordings", "start", "suite", "winners", "__main__"}
+JOINS_ALL = {"ablations", "api", "cli", "recordings", "start", "suite", "winners", "__main__"}
 
 
 def imported(path):

@@ -23,6 +23,7 @@ COMMANDS = (
     "audit",
     "program",
     "sol",
+    "bench",
     "export",
     "plugins",
     "calibrate",

@@ -70,6 +70,7 @@ def _moves(proposal: Proposal, prepared: "Prepared") -> Iterator[moves.Move]:
                 )
     around = moves.neighbours(current, works, limits)
     random.Random(proposal.seed).shuffle(around)
+    around.sort(key=lambda move: -moves.promise(move.change, proposal.worth))
     yield from around
 
 

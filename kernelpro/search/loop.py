@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from kernelpro.errors import KernelproError
-from kernelpro.ranking import shortlist, told
+from kernelpro.ranking import shortlist, told, worth
 from kernelpro.records import (
     Attempt,
     Candidate,
@@ -239,6 +239,7 @@ class Search:
                 for child in self.tree.children(node.index)
             ),
             seed=step_seed(self.seed, len(self.tree)),
+            worth=worth(steps),
         )
 
     def _propose(self, proposal: Proposal) -> Candidate | None:
