@@ -153,8 +153,8 @@ def _unique(results: Iterable[dict[str, Any]], names: list[str]) -> list[float]:
     found: dict[Values, float] = {}
     for result in results:
         time = result.get("time")
-        valid = isinstance(time, float) and "__error__" not in result
-        found.setdefault(
-            tuple(result[name] for name in names), time * 1e3 if valid else float("inf")
-        )
+        us = float("inf")
+        if isinstance(time, float) and "__error__" not in result:
+            us = time * 1e3
+        found.setdefault(tuple(result[name] for name in names), us)
     return list(found.values())

@@ -1,11 +1,12 @@
 """A space of 24 points whose times are a formula, and a runner that obeys the same formula."""
 
 import math
+from typing import Any
 
 from kernelpro.language.schedule import Work
 from kernelpro.spaces.table import Header, Point, Space
 
-KNOBS = {
+KNOBS: dict[str, tuple[Any, ...]] = {
     "vec": (4, 8),
     "unroll": (1, 2, 4),
     "accumulators": (1, 2, 4),
