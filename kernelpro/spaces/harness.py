@@ -55,6 +55,7 @@ class Harness:
         self._library: dict[Schedule, tuple[str, int]] = {}
         if self.device == "cpu":
             _keep_memory()
+            torch.set_num_threads(max(1, limits.threads))
         own = instantiate(problem)
         self._model = own.model(INPUT_SEED).to(self.device)
         self._init = own.init_arguments()

@@ -44,7 +44,7 @@ def summary(comparisons: Sequence[Comparison]) -> list[str]:
         )
     no_more = sum(verdict.ratio.mean <= 1.0 for _, verdict in judged)
     worst = max(verdict.ratio.mean for _, verdict in judged)
-    within = "never" if worst <= WITHIN else "not always"
+    within = "always" if worst <= WITHIN else "not always"
     lines.append(
         f"  no more evaluations on {no_more} of {len(judged)} spaces; worst ratio {worst:.2f}: "
         f"{within} within {WITHIN:g}"
