@@ -15,15 +15,16 @@ class Mcts:
 
     KernelPro (arXiv 2606.26453) names the parts but publishes no constants; each one here is a
     choice of this project: `explore`, `best_weight` and `widen` from recorded schedule spaces
-    (results/spaces/README.md), each space a check of what the other one chose, the others from a
-    coarse comparison on computed spaces of 720 points with 150 steps each. Rewards are taken as the
-    reward hook gives them (a log speed-up by default) and divided by the highest so far, so that
-    `explore` has one meaning for every problem; 0 and below count as no better than the baseline. There is no randomness: of equals the earliest step wins.
+    (results/spaces/README.md), the others from a coarse comparison on computed spaces of 720 points
+    with 150 steps each. Rewards are taken as the reward hook gives them (a log speed-up by default)
+    and divided by the highest so far, so that `explore` has one meaning for every problem; 0 and
+    below count as no better than the baseline. There is no randomness: of equals the earliest step
+    wins.
 
     Attributes:
         explore: weight of the bonus sqrt(log(parent's visits) / visits). UCB1 (Auer et al., 2002)
-            has sqrt(2) for any reward in 0..1; a search of some tens of steps needs much less, since
-            the kernels that it must tell apart at the end differ by some hundredths.
+            has sqrt(2) for any reward in 0..1; a search of some tens of steps needs much less,
+            since the kernels that it must tell apart at the end differ by some hundredths.
         best_weight: share of a branch's best reward in its value; the rest is its mean. The mean
             alone (0) punishes a branch for having been tried in depth, and what is looked for is
             one kernel, not a good average.

@@ -34,6 +34,9 @@ INPUT_SEED = 20260101
 # glibc's malloc.h: freed memory stays with the process, so that no call pays for fresh pages.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 _SPIN_CYCLES = 200_000  # of a GPU, during which its queue fills; as the judge's worker does
+# torch has no types for these.
+_event: Callable[..., Any] = torch.cuda.Event
+_spin: Callable[[int], None] = torch.cuda._sleep
 
 
 class Harness:
@@ -139,7 +142,8 @@ class Harness:
         once = _cuda_us if self.device == "cuda" else _cpu_us
         call()
         yardstick()
-        ratios, least_us = [], float("inf")
+        ratios: list[float] = []
+        least_us = float("inf")
         end = time.perf_counter() + LEAST_S
         while len(ratios) < LEAST_PAIRS or time.perf_counter() < end:
             own_us, yardstick_us = once(call), once(yardstick)
@@ -190,14 +194,14 @@ def _cpu_us(call: Callable[[], Any]) -> float:
 
 
 def _cuda_us(call: Callable[[], Any]) -> float:
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin, end = _event(enable_timing=True), _event(enable_timing=True)
     torch.cuda.synchronize()
-    torch.cuda._sleep(_SPIN_CYCLES)
+    _spin(_SPIN_CYCLES)
     begin.record()
     call()
     end.record()
     torch.cuda.synchronize()
-    return begin.elapsed_time(end) * 1e3
+    return float(begin.elapsed_time(end)) * 1e3
 
 
 def _moved(value: Any, device: str) -> Any:

@@ -43,8 +43,17 @@ def recorded(path, *, given=GIVEN, most=5000, **options):
         return tiny.Formula(problem, limits, **options)
 
     problem = problems.load("rms_norm", sizes={"batch": 1, "tokens": 16, "features": 64})
-    quiet = dict(tell=lambda line: None, rounds=2, batch=5)
-    return record(problem, MACHINE, runs, path, given=given, most=most, **quiet)
+    return record(
+        problem,
+        MACHINE,
+        runs,
+        path,
+        given=given,
+        most=most,
+        rounds=2,
+        batch=5,
+        tell=lambda line: None,
+    )
 
 
 def values(space, point):
