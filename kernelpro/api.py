@@ -173,6 +173,7 @@ def search(
     judge: JudgeSettings | None = None,
     confirm: bool = True,
     jobs: int | None = None,
+    stop_ratio: float | None = None,
     observer: Observer | None = None,
 ) -> Result:
     """Search for a faster kernel and keep every step in a memory file.
@@ -201,6 +202,8 @@ def search(
             file, and a later run with `resume` confirms it.
         jobs: candidates under way at once; None takes the setting `[search] jobs`, 1 by default.
             More pays where proposers or compilers keep the device waiting.
+        stop_ratio: end when the best is within this factor of the speed of light, 0 for never;
+            default `STOP_RATIO` of the target.
         observer: told of progress.
 
     Raises:
@@ -258,7 +261,7 @@ def search(
             seed=start.seed,
             sol_us=bench.light.sol_us,
             steps=start.steps,
-            stop_ratio=STOP_RATIO[start.target.device],
+            stop_ratio=STOP_RATIO[start.target.device] if stop_ratio is None else stop_ratio,
             feedback=start.feedback,
             pace=pace,
             lessons=learned.told,

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kernelpro.records import Diagnosis, Outcome, Step
+from kernelpro.records import Diagnosis, Outcome, Step, change_in
 
 SHORTLIST = 5
 """Findings that reach a proposer; more only dilute the advice. Own choice."""
@@ -107,6 +107,31 @@ def shortlist(
             seen.add(key)
             kept.append(diagnosis)
     return tuple(kept[:limit])
+
+
+FAILED_LOG_GAIN = math.log(0.5)
+"""What a candidate that failed counts as: as if it were half as fast. Own choice."""
+
+
+def worth(steps: Sequence[Step]) -> dict[str, tuple[int, float]]:
+    """How often each change was made in one search, and the sum of the logarithms of its gains.
+
+    A child of the reference changes the first candidate that was made of it, not the reference.
+    """
+    first = next((step for step in steps if step.parent == 0), None)
+    found: dict[str, tuple[int, float]] = {}
+    for step in steps:
+        name = change_in(step.candidate.rationale)
+        if not name or step.parent is None or step.evaluation.outcome is Outcome.DUPLICATE:
+            continue
+        changed = steps[step.parent] if step.parent else first
+        if changed is None or changed is step:
+            continue
+        ratio = over_parent(step, changed)
+        tries, log_gain = found.get(name, (0, 0.0))
+        log_gain += math.log(ratio) if ratio > 0.0 else FAILED_LOG_GAIN
+        found[name] = tries + 1, log_gain
+    return found
 
 
 def over_parent(step: Step, parent: Step) -> float:

@@ -577,6 +577,15 @@ def detector(
 # --- the search -------------------------------------------------------------------------------
 
 
+def change_in(rationale: str) -> str:
+    """The change that a rationale names, such as `unroll 2 -> 4`; empty where it names none.
+
+    The built-in proposer writes `CHANGE: why`, before it perhaps who asked for it or which kernel
+    it is about, each with a colon.
+    """
+    return rationale.rpartition(": ")[0].rpartition(": ")[2]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
     """All that a proposer may look at when it writes the next candidate.
@@ -593,6 +602,8 @@ class Proposal:
         seed: for random choices; differs from step to step.
         lessons: what earlier searches of like problems saw of strategies, for the parent's
             findings and class; empty unless the search was started with lessons.
+        worth: for each change that this search has made, such as `unroll 2 -> 4`, how often, and
+            the sum of the logarithms of what it gained.
     """
 
     problem: Problem
@@ -605,6 +616,7 @@ class Proposal:
     attempts: tuple["Attempt", ...]
     seed: int
     lessons: tuple["Lesson", ...] = ()
+    worth: Mapping[str, tuple[int, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,11 +52,22 @@ ALLOWED = {
     "scoring": {"errors", "export", "records", "runs"},
     "subjects": {"errors", "language", "records"},
     "doctor": {"", "profiling", "targets"},
+    "spaces": {
+        "",
+        "errors",
+        "judge",
+        "language",
+        "problems",
+        "records",
+        "search",
+        "serial",
+        "targets",
+    },
     "bench": {"isolation", "judge", "profiling", "records", "search", "targets"},
 }
 JOINS_ALL = {
-    *("api", "cli", "energy_runs", "recordings", "reevaluate", "start", "suite", "winners"),
-    "__main__",
+    *("ablations", "api", "cli", "energy_runs", "recordings", "reevaluate", "start", "suite"),
+    *("winners", "__main__"),
 }
 
 

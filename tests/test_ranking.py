@@ -1,11 +1,12 @@
 """Which findings are told, and what detectors have been worth."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from kernelpro import Candidate, Diagnosis, Evaluation, Outcome, Step, Timing
-from kernelpro.ranking import Credit, credit, joined, shortlist, told
+from kernelpro.ranking import Credit, credit, joined, shortlist, told, worth
 
 
 def finding(name, gain=0.5, **fields):
@@ -87,3 +88,26 @@ def test_credit_of_several_searches_adds_up():
 def test_weighing_does_not_change_what_was_found():
     found = (finding("a"), replace(finding("b"), gain=0.0))
     assert set(shortlist(found)) == set(found)
+
+
+def changed(index, parent, speedup, rationale, **fields):
+    made = step(index, parent, speedup, **fields)
+    return replace(made, candidate=replace(made.candidate, rationale=rationale))
+
+
+def test_a_change_is_worth_what_it_gained_over_what_was_changed():
+    steps = [
+        step(0, None, 1.0),
+        changed(1, 0, 2.0, "two operators in one kernel"),
+        changed(2, 1, 3.0, "unroll 2 -> 4: more vectors"),
+        changed(3, 0, 1.0, "unroll 2 -> 4: of the reference's first kernel, not of the reference"),
+        changed(4, 2, 9.9, "chains asks to unroll: vec 4 -> 8: wider", outcome=Outcome.CRASHED),
+        changed(5, 2, 9.9, "grain 4 -> 16: the same code", outcome=Outcome.DUPLICATE),
+    ]
+    found = worth(steps)
+    assert {what: tries for what, (tries, _) in found.items()} == {
+        "unroll 2 -> 4": 2,
+        "vec 4 -> 8": 1,
+    }
+    assert found["unroll 2 -> 4"][1] == pytest.approx(math.log(3 / 2) + math.log(1 / 2))
+    assert found["vec 4 -> 8"][1] == pytest.approx(math.log(0.5))

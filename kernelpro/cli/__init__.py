@@ -27,6 +27,7 @@ COMMANDS = (
     "program",
     "sol",
     "energy",
+    "bench",
     "export",
     "lessons",
     "plugins",

@@ -1,8 +1,9 @@
 """What to change in a program: the default start, moves that a diagnosis asks for, neighbours."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from kernelpro.language.program import Program, text, with_schedules
 from kernelpro.language.rewrites import Rewritten, rewrites
@@ -19,7 +20,7 @@ from kernelpro.language.schedule import (
     step,
     target_of,
 )
-from kernelpro.records import FASTER, Lesson, Machine
+from kernelpro.records import FASTER, Lesson, Machine, change_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,11 @@ class Move:
     rationale: str
     inspired_by: str = ""
     strategy: str = ""
+
+    @property
+    def change(self) -> str:
+        """What was changed, such as `unroll 2 -> 4`."""
+        return change_in(self.rationale)
 
 
 START = "start"
@@ -238,11 +244,10 @@ def answers(
 def neighbours(program: Program, works: Sequence[Work], limits: Limits) -> list[Move]:
     """Return the programs that differ in one knob of one kernel by one place, or by a rewrite."""
     moves: list[Move] = []
-    for place in range(len(works)):
-        for knob in KNOBS[program.target]:
-            for by in (1, -1):
-                why = _reason(knob, by, program.schedules[place])
-                moves += _changed(program, works, limits, (place,), knob, by, why)
+    for place, now in enumerate(program.schedules):
+        for knob, by, _ in steps(now, KNOBS[program.target]):
+            why = _reason(knob, by, now)
+            moves += _changed(program, works, limits, (place,), knob, by, why)
     return moves + [_move(rewritten) for rewritten in rewrites(program)]
 
 
@@ -264,6 +269,50 @@ def by_worth(moves: Sequence[Move], lessons: Sequence[Lesson]) -> list[Move]:
         return round(found / math.log(FASTER))
 
     return sorted(moves, key=lambda move: -units(move))
+
+
+def steps(
+    schedule: Schedule, knobs: Mapping[str, Sequence[Any]]
+) -> Iterator[tuple[str, int, Schedule]]:
+    """Yield knob, places and schedule of each that differs in one knob by one place, legal or not.
+
+    Args:
+        schedule: what to change.
+        knobs: each knob's values in their order.
+    """
+    for knob, values in knobs.items():
+        place = values.index(getattr(schedule, knob))
+        for by in (1, -1):
+            if 0 <= place + by < len(values):
+                yield knob, by, jump(schedule, knob, values[place + by])
+
+
+def change(now: Schedule, changed: Schedule, knob: str) -> str:
+    """Say what was changed, as rationales begin with it: `unroll 2 -> 4`."""
+    return _change(knob, getattr(now, knob), getattr(changed, knob))
+
+
+def promise(what: str, worth: Mapping[str, tuple[int, float]]) -> float:
+    """What a change promises by what this search has seen of it: a logarithm of speed-up.
+
+    The mean gain of the change, and of its reverse with the other sign, drawn to 0 as if it had
+    once been tried without effect: what was never tried comes before what never helped.
+
+    Args:
+        what: such as `unroll 2 -> 4`.
+        worth: of each change so far, tries and summed log gains (`Proposal.worth`).
+    """
+    tries, log_gain = worth.get(what, (0, 0.0))
+    words = what.split(" ")
+    if len(words) == 4:
+        knob, before, _, after = words
+        back, back_gain = worth.get(_change(knob, after, before), (0, 0.0))
+        tries, log_gain = tries + back, log_gain - back_gain
+    return log_gain / (tries + 1)
+
+
+def _change(knob: str, before: object, after: object) -> str:
+    return f"{knob} {before} -> {after}"
 
 
 def _places(count: int, kernel: str) -> list[tuple[int, ...]]:
@@ -293,7 +342,8 @@ def _changed(
         schedules[place] = changed
         strategy = strategy or _strategy(knob, getattr(now, knob), getattr(changed, knob))
         where = f"kernel {place}: " if len(works) > 1 and len(places) == 1 else ""
-        said.append(f"{where}{knob} {getattr(now, knob)} -> {getattr(changed, knob)}: {why}")
+        what = _change(knob, getattr(now, knob), getattr(changed, knob))
+        said.append(f"{where}{what}: {why}")
     if not said:
         return []
     moved = with_schedules(program, schedules)

@@ -94,6 +94,7 @@ def _asked_and_around(
                 )
     around = moves.neighbours(current, works, limits)
     random.Random(proposal.seed).shuffle(around)
+    around.sort(key=lambda move: -moves.promise(move.change, proposal.worth))
     yield from around
 
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from kernelpro.errors import KernelproError
-from kernelpro.ranking import roofline_class, shortlist, told
+from kernelpro.ranking import roofline_class, shortlist, told, worth
 from kernelpro.records import (
     Attempt,
     Candidate,
@@ -269,6 +269,7 @@ class Search:
             lessons=self.lessons(
                 roofline_class(step, steps[0]), frozenset(d.detector for d in findings)
             ),
+            worth=worth(steps),
         )
 
     def propose(self, proposal: Proposal) -> Candidate | None:

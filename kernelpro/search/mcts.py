@@ -1,7 +1,6 @@
 """Monte-Carlo tree search: upper confidence bounds, progressive widening, asymmetric branching."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,15 +13,17 @@ class Mcts:
     """Descend by value plus bonus; stop at a node that has fewer children than it has earned.
 
     KernelPro (arXiv 2606.26453) names the parts but publishes no constants; each one here is a
-    choice of this project, from a coarse comparison on computed schedule spaces of 720 points with
-    150 steps each. Rewards are taken as the reward hook gives them (a log speed-up by default) and
-    divided by the highest so far, so that `explore` has one meaning for every problem; 0 and below
-    count as no better than the baseline. There is no randomness: of equals the earliest step wins.
-    Candidates under way count as visits worth 0 (virtual loss, Chaslot et al., 2008).
+    choice of this project: `explore`, `best_weight` and `widen` from recorded schedule spaces
+    (results/spaces/README.md), the others from a coarse comparison on computed spaces of 720 points
+    with 150 steps each. Rewards are taken as the reward hook gives them (a log speed-up by default)
+    and divided by the highest so far, so that `explore` has one meaning for every problem; 0 and
+    below count as no better than the baseline. There is no randomness: of equals the earliest step
+    wins. Candidates under way count as visits worth 0 (virtual loss, Chaslot et al., 2008).
 
     Attributes:
         explore: weight of the bonus sqrt(log(parent's visits) / visits). UCB1 (Auer et al., 2002)
-            has sqrt(2) for any reward in 0..1; a search of some tens of steps needs much less.
+            has sqrt(2) for any reward in 0..1; a search of some tens of steps needs much less,
+            since the kernels that it must tell apart at the end differ by some hundredths.
         best_weight: share of a branch's best reward in its value; the rest is its mean. The mean
             alone (0) punishes a branch for having been tried in depth, and what is looked for is
             one kernel, not a good average.
@@ -39,9 +40,9 @@ class Mcts:
 
     name: ClassVar[str] = "mcts"
 
-    explore: float = 0.1
-    best_weight: float = 0.75
-    widen: float = 2.0
+    explore: float = 0.01
+    best_weight: float = 1.0
+    widen: float = 4.0
     widen_failed: float = 0.5
     widen_power: float = 0.5
     failed_children: int = 2
@@ -74,14 +75,14 @@ class Mcts:
         while tree.root.open:
             node = tree.root
             while not self.may_widen(tree, node):
-                branches = [child for child in tree.children(node.index) if child.open]
-                live = [child for child in branches if not self.is_dead_end(child)]
-                if not live and not self._spent(tree, node):
+                live, stale = self._most_promising(tree, node)
+                if live is None and not self._spent(tree, node):
                     return node
-                if not branches:
+                branch = live or stale
+                if branch is None:
                     tree.close(node.index)
                     break
-                node = self._most_promising(tree, node, live or branches)
+                node = branch
             else:
                 return node
         return None
@@ -96,25 +97,37 @@ class Mcts:
 
     def is_dead_end(self, node: Node) -> bool:
         """Whether the branch has gone on for too long without getting better."""
-        limit = max(self.patience, self.stale_share * node.visits)
-        return node.index != 0 and node.stale >= limit
+        stale = node.stale
+        return (
+            stale >= self.patience
+            and stale >= self.stale_share * node.visits
+            and node.step.parent is not None
+        )
 
     def _spent(self, tree: Tree, node: Node) -> bool:
         return node.closed or (
             not node.worked and tree.child_count(node.index) >= self.failed_children
         )
 
-    def _most_promising(self, tree: Tree, parent: Node, children: Iterable[Node]) -> Node:
+    def _most_promising(self, tree: Tree, parent: Node) -> tuple[Node | None, Node | None]:
+        """The open branch of highest bound among those that are no dead ends, and among those."""
         scale = 1.0 / tree.highest if tree.highest > 0.0 else 0.0
+        for_mean, for_best = scale * (1.0 - self.best_weight), scale * self.best_weight
         log_visits = math.log(_visits(parent))
-
-        def bound(node: Node) -> float:
-            visits = _visits(node)
-            mean, best = max(node.total / visits, 0.0), max(node.best, 0.0)
-            value = scale * ((1.0 - self.best_weight) * mean + self.best_weight * best)
-            return value + self.explore * math.sqrt(log_visits / visits)
-
-        return max(children, key=bound)
+        found: list[Node | None] = [None, None]
+        highest = [-math.inf, -math.inf]
+        for child in parent.children:  # plain code: it runs for each child of a large tree's root
+            if not child.open:
+                continue
+            visits = child.visits + child.under_way
+            bound = self.explore * math.sqrt(log_visits / visits)
+            if child.total > 0.0:
+                bound += for_mean * child.total / visits
+            if child.best > 0.0:
+                bound += for_best * child.best
+            if bound > highest[dead := self.is_dead_end(child)]:
+                found[dead], highest[dead] = child, bound
+        return found[0], found[1]
 
 
 def _visits(node: Node) -> int:

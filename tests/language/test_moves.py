@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from kernelpro import problems
-from kernelpro.language.moves import ACTIONS, answers, default, neighbours
+from kernelpro.language.moves import ACTIONS, answers, default, neighbours, promise
 from kernelpro.language.rewrites import LOCAL
 from kernelpro.language.schedule import CpuSchedule, CudaSchedule, Limits
 from kernelpro.language.writer import check, first_program, prepare, start
@@ -142,3 +142,16 @@ def test_programs_with_lists_in_their_calls_and_results_have_moves_too(make_prob
     assert len(answers("vectorize", replace(program), works, Limits(threads=2, lanes=16))) == 1
     assert len(answers("cheaper_arithmetic", program, works, LIMITS)) == 1
     assert neighbours(program, works, LIMITS)
+
+
+def test_what_has_helped_comes_before_what_is_new_and_that_before_what_has_not():
+    worth = {"unroll 2 -> 4": (2, 0.6), "vec 4 -> 8": (1, 0.3), "grain 4 -> 16": (3, -0.3)}
+    order = ["unroll 2 -> 4", "vec 4 -> 8", "omp static -> dynamic", "grain 4 -> 16", "vec 8 -> 4"]
+    assert sorted(reversed(order), key=lambda what: -promise(what, worth)) == order
+    assert promise("divide_once", {"divide_once": (1, 0.2)}) == 0.1
+
+
+def test_every_neighbour_names_its_change():
+    _, program, works = started("mlp_two_layer")
+    named = [move.change for move in neighbours(program, works, LIMITS)]
+    assert all(" -> " in what and ":" not in what for what in named if what not in NAMES)

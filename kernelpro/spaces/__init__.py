@@ -1,0 +1,1 @@
+"""Recorded spaces: every schedule of a problem measured once, and searches compared on them."""

@@ -1,0 +1,93 @@
+"""Ablations: pairs, effect sizes, and going on with what was searched already."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kernelpro import ablations
+from kernelpro.ablations import ARMS, BASE, Run, ablate, effects, rank_biserial, table, wilcoxon
+from kernelpro.errors import KernelproError
+from kernelpro.search import memory
+
+TOY = Path(__file__).parent / "golden" / "toy.v1.jsonl"
+
+
+def run(problem, arm, speedup, seed=0):
+    return Run(
+        problem=problem, seed=seed, arm=arm, speedup=speedup, candidates=10, found_at=int(speedup)
+    )
+
+
+def test_an_arm_is_compared_with_the_base_of_the_same_problem_and_seed():
+    runs = []
+    for number in range(8):
+        name = f"problem{number}"
+        runs += [run(name, "base", 2.0 + number), run(name, "policy_greedy", 1.0 + number / 2)]
+    (found,) = effects(runs)
+    assert (found.arm, found.pairs, found.wins, found.losses) == ("policy_greedy", 8, 0, 8)
+    assert found.log_ratio.low == pytest.approx(found.log_ratio.high)  # half as fast everywhere
+    assert found.rank_biserial == -1.0
+    assert "0.500 (0.500..0.500)" in table(runs, [found])
+
+
+def test_differences_below_what_a_timing_can_tell_are_ties():
+    (found,) = effects([run("a", "base", 2.0), run("a", "sol_stop_on", 2.001)])
+    assert (found.wins, found.losses, found.p) == (0, 0, None)
+
+
+def test_the_rank_biserial_correlation_weighs_by_rank():
+    assert rank_biserial([3.0, -1.0, 2.0]) == pytest.approx((3 - 1 + 2) / 6)
+    assert rank_biserial([]) == 0.0
+
+
+def test_few_pairs_get_no_p_and_the_reason():
+    p, why = wilcoxon([0.1] * 5)
+    assert p is None
+    assert "6 at least" in why
+
+
+def test_wilcoxons_test_is_exact_for_few_pairs():
+    pytest.importorskip("scipy", reason="SciPy is not installed; pip install kernelpro[bench]")
+    p, why = wilcoxon([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    assert p == pytest.approx(2 / 2**6)
+    assert why == ""
+
+
+def test_searches_that_are_on_disk_are_read_and_not_made_again(tmp_path):
+    _, steps = memory.read(TOY)
+    for arm in (BASE, *(arm for arm in ARMS if arm.factor == "policy")):
+        shutil.copy(TOY, tmp_path / f"toy-0-{arm.name}.jsonl")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    runs = ablate(
+        ["toy"],
+        tmp_path,
+        iterations=len(steps) - 1,
+        seeds=1,
+        factors=["policy"],
+        tell=lambda line: None,
+    )
+    assert {run.arm for run in runs} == {
+        "base",
+        "policy_epsilon_greedy",
+        "policy_greedy",
+        "policy_best_of_n",
+    }
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    best = max(
+        step.evaluation.timing.speedup
+        for step in steps[1:]
+        if step.evaluation.timing is not None and step.evaluation.outcome == "accepted"
+    )
+    assert {found.speedup for found in runs} == {max(best, 1.0)}
+
+
+def test_an_unknown_factor_is_named(tmp_path):
+    with pytest.raises(KernelproError, match="no factor 'luck'"):
+        ablate([], tmp_path, iterations=1, seeds=1, factors=["luck"])
+
+
+def test_every_arm_differs_from_the_base_in_one_setting_alone():
+    settings = ("policy", "feedback", "stop_ratio")
+    for arm in ablations.ARMS:
+        assert sum(getattr(arm, name) != getattr(BASE, name) for name in settings) == 1, arm
