@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from kernelpro import export, subjects
 from kernelpro.bench import Bench
-from kernelpro.errors import KernelproError
+from kernelpro.errors import KernelproError, ModelError
 from kernelpro.isolation import Hooks
 from kernelpro.judge.audit import Audit, audited
 from kernelpro.judge.judge import Judge, JudgeSettings
 from kernelpro.manager import create_plugin_manager
+from kernelpro.models import choose
+from kernelpro.models.tape import Tape, beside
+from kernelpro.plugins.propose_model import ModelProposer
 from kernelpro.profiling.cpu import callgrind
 from kernelpro.profiling.speed_of_light import SpeedOfLight, speed_of_light
 from kernelpro.records import (
@@ -49,6 +52,7 @@ from kernelpro.start import (
     resumed,
     same_machine,
     usable,
+    with_proposer,
 )
 from kernelpro.winners import confirmed, winner
 
@@ -160,6 +164,9 @@ def search(
     precision: str = "strict",
     block: Iterable[str] = (),
     judge: JudgeSettings | None = None,
+    proposer: str | None = None,
+    max_cost: float | None = None,
+    max_tokens: int | None = None,
     confirm: bool = True,
     observer: Observer | None = None,
 ) -> Result:
@@ -181,6 +188,11 @@ def search(
         precision: what float32 may be computed with: `strict`, `tf32` or `bf16`.
         block: names of plugins to leave out.
         judge: the judge's settings.
+        proposer: who writes candidates: `language` (the built-in one, which needs no model; the
+            default), `model:anthropic/NAME`, `model:openai/NAME`, or `tape:FILE`, which replays
+            the answers of an earlier search; see docs/models.md.
+        max_cost: US dollars that models may cost, over all runs of this search.
+        max_tokens: tokens that they may use, in and out together.
         confirm: judge the winner again from scratch at the end; without it there is no winner's
             file, and a later run with `resume` confirms it.
         observer: told of progress.
@@ -208,7 +220,12 @@ def search(
             )
         if start.journal is not None:
             stack.callback(start.journal.close)
+        start = with_proposer(start, proposer, max_cost, max_tokens)
         manager, complaints = create_plugin_manager(block=block)
+        if team := choose.team(start.proposer, start.models):
+            stack.callback(team.close)
+            manager.unregister(name="propose_language")
+            manager.register(ModelProposer(team), name="propose_model")
         hooks = Hooks(manager, complaints)
         bench = stack.enter_context(Bench(start.problem, start.target, hooks, settings=start.judge))
         same_machine(start, bench.machine)
@@ -221,6 +238,8 @@ def search(
                 header(start, bench.machine),
             )
             stack.callback(journal.close)
+        if team is not None and not team.replaying:
+            team.keep_on(Tape(beside(journal.path), writing=True))
         told = _Told(hooks, watch)
         engine = Search(
             start.problem,
@@ -240,6 +259,8 @@ def search(
         if start.steps:
             watch.stage("search")
         end = engine.run()
+        if team is not None and team.ended and len(engine.tree) == 1:
+            raise ModelError(f"{team.ended}; the search is kept: --resume --memory {journal.path}")
         confirmations = list(start.confirmations)
         if end.reason is Reason.INTERRUPTED or not confirm:
             # Whoever interrupts wants the end now; and the judge was stopped in mid-sentence.
@@ -253,9 +274,14 @@ def search(
         tree=engine.tree,
         best=best,
         confirmations=tuple(confirmations),
-        reason=end.message,
+        reason=(team.ended if team is not None else "") or end.message,
         memory=journal.path,
-        complaints=(*hooks.complaints, *engine.complaints, *bench.complaints),
+        complaints=(
+            *hooks.complaints,
+            *engine.complaints,
+            *bench.complaints,
+            *((*team.notes, *team.ledger.sentences()) if team is not None else ()),
+        ),
     )
     if best is None or not confirm:
         return result

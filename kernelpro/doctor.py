@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernelpro.models import keys
+
 SELFTEST_DEADLINE_S = 60.0
 
 
@@ -267,15 +269,12 @@ def _selftest() -> dict[str, Any] | None:
 
 
 def _keys() -> list[Finding]:
-    return [
-        Finding(
-            group="key",
-            name=name,
-            ok=name in os.environ,
-            detail="set" if name in os.environ else "not set; the built-in proposer needs no key",
-        )
-        for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
-    ]
+    found = []
+    for company, name in keys.VARIABLES.items():
+        key, where = keys.find(company)
+        detail = f"found in the {where}" if key else "not set; the built-in proposer needs no key"
+        found.append(Finding(group="key", name=name, ok=bool(key), detail=detail))
+    return found
 
 
 def _tool(group: str, name: str, remedy: str) -> Finding:

@@ -588,6 +588,9 @@ class Proposal:
         tried: ids of every candidate that this search has seen.
         attempts: what the parent's children were and what they gave, oldest first.
         seed: for random choices; differs from step to step.
+        node: index of the parent's step; -1 where it is not known.
+        steps: every step of the search so far, in order.
+        sol_us: the problem's speed of light on the machine; 0 where it is not known.
     """
 
     problem: Problem
@@ -599,6 +602,9 @@ class Proposal:
     tried: frozenset[str]
     attempts: tuple["Attempt", ...]
     seed: int
+    node: int = -1
+    steps: tuple["Step", ...] = ()
+    sol_us: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,14 +31,15 @@ ALLOWED = {
     "profiling": {"", "errors", "records", "hookspecs", "ranking", "settings", "targets"},
     "language": {"errors", "records", "problems", "targets"},
     "search": {"errors", "ranking", "records", "serial", "settings"},
-    "plugins": {"", "profiling", "language"},  # the public API, as for any other plugin
+    "models": {"errors", "ranking", "records", "serial", "settings", "targets"},
+    "plugins": {"", "profiling", "language", "models"},  # the public API, as for any other plugin
     "testing": {"hookspecs", "records"},
     "manager": {"", "errors", "hookspecs", "records"},
     "isolation": {"errors", "hookspecs", "manager", "records"},
     "report": {"records"},
     "export": {"errors", "records", "report"},
     "subjects": {"errors", "language", "records"},
-    "doctor": {"", "profiling", "targets"},
+    "doctor": {"", "models", "profiling", "targets"},
     "bench": {"isolation", "judge", "profiling", "records", "search", "targets"},
 }
 JOINS_ALL = {"api", "cli", "recordings", "start", "suite", "winners", "__main__"}

@@ -8,6 +8,7 @@ from kernelpro.cli.arguments import (
     add_precision,
     add_problem_options,
     add_without,
+    amount,
     duration,
     judge_settings,
     positive,
@@ -56,6 +57,18 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
         help="what proposers are shown of a profile (default: findings; others for ablations)",
     )
     command.add_argument(
+        "--proposer",
+        metavar="WHO",
+        help="who writes candidates: language (default: needs no model), model:anthropic/NAME, "
+        "model:openai/NAME, tape:FILE (answers of an earlier search); see docs/models.md",
+    )
+    command.add_argument(
+        "--max-cost", type=amount, metavar="USD", help="what models may cost (default: no limit)"
+    )
+    command.add_argument(
+        "--max-tokens", type=positive, metavar="N", help="tokens that models may use, in and out"
+    )
+    command.add_argument(
         "--memory",
         type=Path,
         metavar="FILE",
@@ -99,6 +112,9 @@ def run(args: argparse.Namespace) -> int:
             policy=args.policy,
             feedback=args.feedback,
             block=args.without,
+            proposer=args.proposer,
+            max_cost=args.max_cost,
+            max_tokens=args.max_tokens,
             observer=view,
         )
         view.finished(result)
@@ -119,6 +135,7 @@ def _suite(args: argparse.Namespace) -> int:
             ("--size", args.size),
             ("--without", args.without),
             ("--json", args.json),
+            ("--proposer", args.proposer),
         )
         if value
     ]

@@ -239,6 +239,9 @@ class Search:
                 for child in self.tree.children(node.index)
             ),
             seed=step_seed(self.seed, len(self.tree)),
+            node=node.index,
+            steps=tuple(steps),
+            sol_us=self.sol_us,
         )
 
     def _propose(self, proposal: Proposal) -> Candidate | None:
