@@ -204,6 +204,8 @@ def search(
     watch.stage("load")
     if seconds is None and iterations is None:
         seconds = DEFAULT_SECONDS
+    if proposer is not None:
+        choose.check(proposer)  # before anything is loaded
     with contextlib.ExitStack() as stack:
         if resume:
             start = resumed(problem, memory_file)

@@ -32,6 +32,7 @@ ALLOWED = {
     "language": {"errors", "records", "problems", "targets"},
     "search": {"errors", "ranking", "records", "serial", "settings"},
     "models": {"errors", "ranking", "records", "serial", "settings", "targets"},
+    "preview": {"errors", "models", "ranking", "records", "search", "settings"},
     "plugins": {"", "profiling", "language", "models"},  # the public API, as for any other plugin
     "testing": {"hookspecs", "records"},
     "manager": {"", "errors", "hookspecs", "records"},

@@ -23,6 +23,7 @@ COMMANDS = (
     "check",
     "audit",
     "program",
+    "prompt",
     "sol",
     "export",
     "plugins",

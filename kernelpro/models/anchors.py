@@ -151,20 +151,25 @@ def check_edit(ground: Grounded, answer: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _free(ground: Grounded) -> set[int]:
+    """Indices of the parent's lines that may change."""
+    free = set(range(ground.begin, ground.end)) | ground.includes
+    for first, behind in ground.functions:
+        free |= set(range(first, behind))
+    return free
+
+
 def _frozen(ground: Grounded) -> list[tuple[int, int]]:
     """Ranges of lines that must stay, parted where something may change."""
-    free = set(range(ground.begin, ground.end)) | ground.includes
-    cuts = {ground.begin}
-    for start, stop in ground.functions:
-        free |= set(range(start, stop))
+    free = _free(ground)
     segments: list[tuple[int, int]] = []
     start: int | None = None
     for n in range(len(ground.lines) + 1):
-        ends = n == len(ground.lines) or n in free or n in cuts
-        if start is not None and ends:
+        stays = n < len(ground.lines) and n not in free
+        if start is not None and (not stays or n == ground.begin):
             segments.append((start, n))
             start = None
-        if start is None and n < len(ground.lines) and n not in free:
+        if start is None and stays:
             start = n
     return segments
 
@@ -176,9 +181,7 @@ def _is_includes(ground: Grounded, line: int) -> bool:
 
 def _outside(ground: Grounded, lines: list[str]) -> str:
     """Say what an answer changed that was to stay."""
-    free = set(range(ground.begin, ground.end)) | ground.includes
-    for start, stop in ground.functions:
-        free |= set(range(start, stop))
+    free = _free(ground)
     matcher = difflib.SequenceMatcher(None, ground.lines, lines, autojunk=False)
     for kind, i1, i2, j1, j2 in matcher.get_opcodes():
         if kind == "equal":

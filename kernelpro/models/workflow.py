@@ -234,7 +234,10 @@ class _Run:
                 raise Fault("may_also_change must be a list of names")
             return {"ground": anchors.read(parent, _text(fields), names), "names": names}
 
-        plan = self._ask(self._prompt("plan"), checked_plan)
+        try:
+            plan = self._ask(self._prompt("plan"), checked_plan)
+        except Failure as failure:
+            return self._failed(str(failure), "")  # what a plan writes is no candidate
         ground: anchors.Grounded = plan["ground"]
         advice = _said(plan, "advice", 2000) or ground.advice
         title = _said(plan, "title", 120) or advice

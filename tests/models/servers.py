@@ -169,13 +169,13 @@ def _pieces(text: str) -> list[str]:
 
 def _anthropic(reply: Reply, tool: str) -> Iterator[bytes]:
     said = reply if isinstance(reply, Say) else Say()
-    start_usage = {
+    start_usage: dict[str, Any] = {
         "input_tokens": said.read,
         "output_tokens": 1,
         "cache_read_input_tokens": said.cached,
         "cache_creation_input_tokens": 0,
     }
-    message = {
+    message: dict[str, Any] = {
         "id": "m",
         "type": "message",
         "role": "assistant",
@@ -187,7 +187,7 @@ def _anthropic(reply: Reply, tool: str) -> Iterator[bytes]:
     }
     yield _event("message_start", message=message)
     yield _event("ping")
-    block = {"type": "text", "text": ""}
+    block: dict[str, Any] = {"type": "text", "text": ""}
     yield _event("content_block_start", index=0, content_block=block)
 
     def text(piece: str) -> bytes:
@@ -220,8 +220,8 @@ def _anthropic(reply: Reply, tool: str) -> Iterator[bytes]:
             yield _event("content_block_delta", index=1, delta=delta)
         yield _event("content_block_stop", index=1)
     stop = said.stop or ("tool_use" if said.fills_form else "end_turn")
-    delta = {"stop_reason": stop, "stop_sequence": None}
-    yield _event("message_delta", delta=delta, usage={"output_tokens": said.written})
+    end = {"stop_reason": stop, "stop_sequence": None}
+    yield _event("message_delta", delta=end, usage={"output_tokens": said.written})
     yield _event("message_stop")
 
 
@@ -261,10 +261,10 @@ def _openai(reply: Reply, tool: str) -> Iterator[bytes]:
         for number, piece in enumerate(_pieces(said.json)):
             if said.cut and number == 1:
                 return
-            call = {"index": 0, "function": {"arguments": piece}}
+            call: dict[str, Any] = {"index": 0, "function": {"arguments": piece}}
             if not number:
                 call |= {"id": "t", "type": "function"}
-                call["function"]["name"] = tool  # type: ignore[index]
+                call["function"]["name"] = tool
             yield chunk({"tool_calls": [call]})
     stop = {"refusal": "stop"}.get(said.stop, said.stop)
     yield chunk({}, stop or ("tool_calls" if said.fills_form else "stop"))
