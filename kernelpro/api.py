@@ -21,7 +21,7 @@ from kernelpro.judge.audit import Audit, audited
 from kernelpro.judge.judge import Judge, JudgeSettings
 from kernelpro.manager import create_plugin_manager
 from kernelpro.models import choose
-from kernelpro.models.tape import Tape, beside
+from kernelpro.models.tape import Tape, beside, refuse_leftover
 from kernelpro.plugins.propose_model import ModelProposer
 from kernelpro.profiling.cpu import callgrind
 from kernelpro.profiling.speed_of_light import SpeedOfLight, speed_of_light
@@ -235,10 +235,10 @@ def search(
         watch.begun(start.problem, bench.machine, bench.light)
         journal = start.journal
         if journal is None:
-            journal = memory.create(
-                Path(memory_file) if memory_file else new_path(start.problem),
-                header(start, bench.machine),
-            )
+            path = Path(memory_file) if memory_file else new_path(start.problem)
+            if team is not None:
+                refuse_leftover(path)
+            journal = memory.create(path, header(start, bench.machine))
             stack.callback(journal.close)
         if team is not None and not team.replaying:
             team.keep_on(Tape(beside(journal.path), writing=True))

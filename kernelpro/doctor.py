@@ -159,6 +159,12 @@ def _packages() -> list[Finding]:
         ("pluggy", "pip install pluggy", True),
         ("rich", "pip install rich", True),
         ("psutil", "pip install psutil", True),
+        ("anthropic", "pip install 'kernelpro[anthropic]' (for Anthropic's models)", False),
+        (
+            "openai",
+            "pip install 'kernelpro[openai]' (for OpenAI's protocol, local servers too)",
+            False,
+        ),
         ("cupy", "pip install 'kernelpro[gpu]' (for an NVIDIA GPU)", False),
         ("pynvml", "pip install 'kernelpro[gpu]' (for an NVIDIA GPU)", False),
         ("ncu_report", "optional: pip install 'kernelpro[profile]'; reads .ncu-rep files", False),

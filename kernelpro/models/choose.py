@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelpro.errors import ModelError
-from kernelpro.models import prices, providers
+from kernelpro.models import prices, prompt, providers
 from kernelpro.models.ledger import Ledger
 from kernelpro.models.settings import ModelSettings
 from kernelpro.models.tape import Tape, beside
@@ -67,6 +67,7 @@ def team(proposer: str, settings: ModelSettings) -> Team | None:
         if not path.name.endswith(".tape.jsonl") and beside(path).is_file():
             path = beside(path)
         return Team({}, {}, settings, ledger, Tape(path, writing=False))
+    prompt.check_templates()
     models = models_of(rest, settings)
     asked = {name: providers.connect(name, settings) for name in _used(models, settings)}
     ledger.unpriced |= {name for name, provider in asked.items() if not provider.priced}

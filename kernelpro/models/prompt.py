@@ -90,6 +90,17 @@ class Prompt:
         )
 
 
+def check_templates() -> None:
+    """Read every template once.
+
+    Raises:
+        SettingsError: one of the user's is not right.
+    """
+    roles.places("shared.txt", frozenset(SHARED))
+    for form in roles.FORM:
+        roles.places(f"{form}.txt", frozenset(OWN))
+
+
 def first_role(proposal: Proposal, workflow: str) -> str:
     """Which template a proposal begins with: `debug`, `plan` or `single`."""
     if proposal.evaluation.outcome in FAILED and proposal.node != 0:

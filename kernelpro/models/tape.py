@@ -37,6 +37,20 @@ def beside(memory: Path) -> Path:
     return memory.with_suffix(".tape.jsonl")
 
 
+def refuse_leftover(memory: Path) -> None:
+    """Refuse a tape without its memory file where a new search is to begin.
+
+    Raises:
+        MemoryFormatError: there is one.
+    """
+    path = beside(memory)
+    if path.exists() and not memory.exists():
+        raise MemoryFormatError(
+            f"{path} is the tape of another search; move it away, or name another file with "
+            "--memory"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
     """One request and its answer.

@@ -13,8 +13,11 @@ def _own_surroundings(monkeypatch, tmp_path_factory):
     """A key of the tests' own, no configuration of the user's, and no server but loopback."""
     for name in keys.VARIABLES.values():
         monkeypatch.setenv(name, KEY)
-    for name in ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", "HTTP_PROXY", "HTTPS_PROXY"):
+    for name in ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
     monkeypatch.setenv("KERNELPRO_CONFIG", str(tmp_path_factory.mktemp("config")))
     monkeypatch.setattr(keys, "_hidden", {})
 

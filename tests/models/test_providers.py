@@ -213,6 +213,15 @@ def test_siblings_wait_until_the_first_call_has_filled_the_cache(quick):
     assert most == 1  # the second call came when the first had been answered
 
 
+def test_the_environments_proxy_is_used(monkeypatch, quick):
+    with Server("openai", in_turn(GOOD)) as server:
+        monkeypatch.setenv("HTTP_PROXY", server.url.removesuffix("/v1"))
+        settings = quick(openai_url="http://models.invalid/v1")
+        answer = providers.connect("openai/x", settings).ask(REQUEST)
+    assert answer.arguments
+    assert server.headers[0]["host"] == "models.invalid"
+
+
 def test_keys_are_needed_where_they_are(monkeypatch, quick):
     for name in keys.VARIABLES.values():
         monkeypatch.delenv(name)

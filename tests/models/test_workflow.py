@@ -333,7 +333,7 @@ def test_a_template_of_the_users_takes_the_packaged_ones_place(quick):
     assert built.own == ("Be brief.\n```\nkernel 2\n```",)
     (folder / "plan.txt").write_text("{{parnet}}\n")
     with pytest.raises(SettingsError, match="names a part 'parnet'"):
-        prompt.build("plan", briefed(forest(), 2), quick())
+        choose.team("model:anthropic/x", quick())
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ Read from the package (2.14): no temperature; `usage` has four classes of tokens
 in by a forced tool call, whose arguments come in pieces of JSON.
 """
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ from kernelpro.models.settings import ModelSettings
 
 if TYPE_CHECKING:
     from anthropic.types import RawMessageStreamEvent
+
+URL = "https://api.anthropic.com"
 
 CACHED_PARTS = 2
 """Blocks of a message that are marked for the cache; with the two shared ones the protocol's
@@ -40,15 +43,16 @@ class AnthropicMessages:
                 f"{name} needs a key, but ANTHROPIC_API_KEY is not set; set it, or keep it in the "
                 "system's keyring as kernelpro/ANTHROPIC_API_KEY"
             )
+        url = settings.anthropic_url or os.environ.get("ANTHROPIC_BASE_URL") or URL
         self.name = name
-        self.priced = not settings.anthropic_url
+        self.priced = url == URL
         self._model = model
         self._ttl = settings.cache_ttl
         self._client = anthropic.Anthropic(
             api_key=key,
-            base_url=settings.anthropic_url or None,
+            base_url=url,
             max_retries=0,  # `retries` does it, for cut streams too
-            http_client=client(settings),
+            http_client=client(settings, url),
         )
         self._warm: dict[tuple[str, ...], threading.Event] = {}
         self._lock = threading.Lock()
@@ -172,7 +176,7 @@ class _Heard:
         )
 
     def cut_off(self, request: Request, why: str) -> Answer:
-        return Answer(stop="overrun", text=why, usage=self.lost(request), model=self._model)
+        return Answer(stop="overrun", text=why, usage=self.lost(request))
 
     def lost(self, request: Request) -> Usage:
         """What a call without an end used: what was reported, and an estimate of the rest."""

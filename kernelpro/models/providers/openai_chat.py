@@ -4,6 +4,7 @@ vLLM, Ollama, llama.cpp and others speak the same protocol; `[models] openai_url
 server may ignore the forced tool call or leave the usage out; both are handled.
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from kernelpro.errors import ModelError
@@ -16,6 +17,8 @@ from kernelpro.models.settings import ModelSettings
 
 if TYPE_CHECKING:
     from openai.types.chat import ChatCompletionChunk
+
+URL = "https://api.openai.com/v1"
 
 
 class OpenAIChat:
@@ -30,22 +33,23 @@ class OpenAIChat:
                 f"{name} needs the package openai; run `pip install 'kernelpro[openai]'`"
             ) from None
         key, _ = keys.find("openai")
-        if not key and not settings.openai_url:
+        url = settings.openai_url or os.environ.get("OPENAI_BASE_URL") or URL
+        if not key and url == URL:
             raise ModelError(
                 f"{name} needs a key, but OPENAI_API_KEY is not set; set it, keep it in the "
                 "system's keyring as kernelpro/OPENAI_API_KEY, or name a server of your own by "
                 "[models] openai_url"
             )
         self.name = name
-        self.priced = not settings.openai_url
+        self.priced = url == URL
         self._model = model
-        self._own_server = bool(settings.openai_url)
+        self._own_server = url != URL
         self._temperature = True
         self._client = openai.OpenAI(
             api_key=key or "none",
-            base_url=settings.openai_url or None,
+            base_url=url,
             max_retries=0,  # `retries` does it, for cut streams too
-            http_client=client(settings),
+            http_client=client(settings, url),
         )
 
     def ask(self, request: Request, /) -> Answer:
@@ -174,7 +178,7 @@ class _Heard:
         )
 
     def cut_off(self, request: Request, why: str) -> Answer:
-        return Answer(stop="overrun", text=why, usage=self.lost(request), model=self._model)
+        return Answer(stop="overrun", text=why, usage=self.lost(request))
 
     def lost(self, request: Request) -> Usage:
         """An estimate: this protocol reports only at the end."""

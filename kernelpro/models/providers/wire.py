@@ -5,6 +5,8 @@ import ssl
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from kernelpro.models.settings import ModelSettings
 
@@ -18,8 +20,13 @@ class Overrun(Exception):
     """An answer was cut off here because it was too long or took too long."""
 
 
-def client(settings: ModelSettings) -> "httpx2.Client":
-    """A client that counts each answer's bytes and seconds while it arrives."""
+def client(settings: ModelSettings, url: str) -> "httpx2.Client":
+    """A client that counts each answer's bytes and seconds while it arrives.
+
+    Args:
+        settings: the bounds.
+        url: the server's, by which the environment's proxy is chosen, if it names one.
+    """
     import httpx2
 
     class Bounded(httpx2.SyncByteStream):
@@ -48,10 +55,19 @@ def client(settings: ModelSettings) -> "httpx2.Client":
             return response
 
     return httpx2.Client(
-        transport=Transport(verify=_certificates()),
+        transport=Transport(verify=_certificates(), proxy=_proxy(url)),
         timeout=httpx2.Timeout(settings.idle_s, connect=min(CONNECT_S, settings.idle_s)),
         follow_redirects=False,  # a key goes to the server that the user named and to no other
     )
+
+
+def _proxy(url: str) -> str | None:
+    """The proxy that HTTPS_PROXY and the like name for this server; NO_PROXY is heeded."""
+    parts = urlsplit(url)
+    if not parts.hostname or proxy_bypass(parts.hostname):
+        return None
+    known = getproxies()
+    return known.get(parts.scheme) or known.get("all")
 
 
 @functools.cache
