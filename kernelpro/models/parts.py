@@ -16,6 +16,9 @@ FINDINGS = 5
 FAILURES = 8
 """Failures that are told so that they are not repeated: the latest. Own choice."""
 
+FAILED_TALK = "failed: "
+"""How the rationale of a candidate begins that came of a failed talk; its message says the rest."""
+
 LIKELY_GAIN = 1.1
 """Below this factor over the speed of light hardly anything is left. Own choice."""
 
@@ -116,8 +119,10 @@ def failed(proposal: Proposal) -> str:
     seen: dict[str, str] = {}
     for step in proposal.steps[1:]:
         if step.evaluation.timing is None and step.index != proposal.node:
-            text = f"- {_title(step.candidate.rationale)}: {_outcome(step.evaluation.outcome)}"
-            seen[text] = f"{text}: {_short(step.evaluation.message)}"
+            what = step.candidate.rationale
+            outcome, message = _outcome(step.evaluation.outcome), _short(step.evaluation.message)
+            title = "" if what.startswith(FAILED_TALK) else f"{_title(what)}: "
+            seen[f"{title or message}{outcome}"] = f"- {title}{outcome}: {message}"
     return "\n".join(list(seen.values())[-FAILURES:])
 
 

@@ -323,7 +323,7 @@ class _Run:
         role = self.talk.exchanges[-1].role
         candidate = self._candidate(
             source or f"{NO_CANDIDATE} {reason.splitlines()[0]}\n# Step seed: {self.talk.seed}\n",
-            f"failed: {reason}",
+            f"{parts.FAILED_TALK}{reason}",
             role,
             inspired,
         )
