@@ -32,7 +32,7 @@ LAST = (
     " y[i] = (x[i] * 1.5f + 0.5f < 0 ? 0 : x[i] * 1.5f + 0.5f) * 0.25f - x[i] * 0.125f"
     " + (x[i] < 0 ? -x[i] : x[i]) * 0.5f + 1.0f;"
 )
-AGAIN = "    for (volatile int again = 0; again < 120; ++again)"
+AGAIN = "    for (volatile int again = 0; again < 60; ++again)"
 ONCE = "    #pragma omp simd"
 
 
@@ -123,7 +123,7 @@ class Team:
             return self._plan(about, before)
         if tool == "repair_kernel":
             shown = "z[i] =" in text and "was not declared" in text
-            source = kernel(AGAIN.replace("120", "40"), LAST) if shown else "class ModelNew: pass\n"
+            source = kernel(AGAIN.replace("60", "30"), LAST) if shown else "class ModelNew: pass\n"
             return Say(arguments={"source": source, "cause": "a slip of the pen"})
         if about == "refuse it":
             return Say(text="No.", stop="refusal")
