@@ -226,7 +226,8 @@ def search(
         manager, complaints = create_plugin_manager(block=block)
         if team := choose.team(start.proposer, start.models):
             stack.callback(team.close)
-            manager.unregister(name="propose_language")
+            if manager.has_plugin("propose_language"):
+                manager.unregister(name="propose_language")
             manager.register(ModelProposer(team), name="propose_model")
         hooks = Hooks(manager, complaints)
         bench = stack.enter_context(Bench(start.problem, start.target, hooks, settings=start.judge))
