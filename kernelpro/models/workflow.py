@@ -73,7 +73,9 @@ class Team:
             self.ledger.charge(role, model, usage, answered=False)
 
     def close(self) -> None:
-        """Release the tape."""
+        """Release the tape and the connections."""
+        for provider in self._providers.values():
+            provider.close()
         if self._tape is not None:
             self._tape.close()
 

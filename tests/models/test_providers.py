@@ -1,5 +1,6 @@
 """Both providers, through the real packages, against servers that behave badly."""
 
+import contextlib
 import threading
 import time
 
@@ -34,7 +35,8 @@ def asked(server, settings):
     """Ask once with retries; the answer and the failures on the way."""
     failures: list[ProviderError] = []
     provider = providers.connect(f"{server.protocol}/some-model", settings)
-    return retries.ask(provider, REQUEST, settings, failures.append), failures
+    with contextlib.closing(provider):
+        return retries.ask(provider, REQUEST, settings, failures.append), failures
 
 
 def in_turn(*replies):
@@ -209,6 +211,7 @@ def test_siblings_wait_until_the_first_call_has_filled_the_cache(quick):
             thread.start()
         for thread in threads:
             thread.join()
+        provider.close()
     assert len(server.bodies) == 4
     assert most == 1  # the second call came when the first had been answered
 
@@ -217,7 +220,8 @@ def test_the_environments_proxy_is_used(monkeypatch, quick):
     with Server("openai", in_turn(GOOD)) as server:
         monkeypatch.setenv("HTTP_PROXY", server.url.removesuffix("/v1"))
         settings = quick(openai_url="http://models.invalid/v1")
-        answer = providers.connect("openai/x", settings).ask(REQUEST)
+        with contextlib.closing(providers.connect("openai/x", settings)) as provider:
+            answer = provider.ask(REQUEST)
     assert answer.arguments
     assert server.headers[0]["host"] == "models.invalid"
 

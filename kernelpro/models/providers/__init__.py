@@ -28,6 +28,10 @@ class Provider(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Close the connections."""
+        ...
+
 
 def split(name: str) -> tuple[str, str]:
     """Company and model of a name such as `anthropic/NAME`.

@@ -118,6 +118,10 @@ class AnthropicMessages:
             )
         return heard.answer(request)
 
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
     def _arguments(self, request: Request) -> dict[str, Any]:
         mark = {"type": "ephemeral", "ttl": self._ttl}
         messages = []

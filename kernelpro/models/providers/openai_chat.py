@@ -106,6 +106,10 @@ class OpenAIChat:
             )
         return heard.answer(request)
 
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
     def _arguments(self, request: Request) -> dict[str, Any]:
         messages = [{"role": "system", "content": "\n\n".join(request.shared)}]
         messages += [{"role": m.role, "content": "\n\n".join(m.parts)} for m in request.messages]
