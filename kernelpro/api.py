@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kernelpro import export, subjects
 from kernelpro.bench import Bench
 from kernelpro.energy.sample import TIER as ENERGY_TIER
-from kernelpro.errors import KernelproError
+from kernelpro.errors import KernelproError, ModelError
 from kernelpro.isolation import Hooks
 from kernelpro.judge.audit import Audit, audited
 from kernelpro.judge.judge import Judge, JudgeSettings
 from kernelpro.lessons.session import Lessons
 from kernelpro.manager import create_plugin_manager
+from kernelpro.models import choose
+from kernelpro.models.tape import Tape, beside, refuse_leftover
+from kernelpro.plugins.propose_model import ModelProposer
 from kernelpro.profiling.cpu import callgrind
 from kernelpro.profiling.speed_of_light import SpeedOfLight, speed_of_light
 from kernelpro.records import (
@@ -53,6 +56,7 @@ from kernelpro.start import (
     resumed,
     same_machine,
     usable,
+    with_proposer,
 )
 from kernelpro.winners import confirmed, winner
 
@@ -171,6 +175,9 @@ def search(
     block: Iterable[str] = (),
     lessons: str | Path | None = None,
     judge: JudgeSettings | None = None,
+    proposer: str | None = None,
+    max_cost: float | None = None,
+    max_tokens: int | None = None,
     confirm: bool = True,
     jobs: int | None = None,
     stop_ratio: float | None = None,
@@ -198,6 +205,11 @@ def search(
             told to proposers, and what this one sees is added. None: as the settings say, which
             is `off` by default; with resume, as the search was begun.
         judge: the judge's settings.
+        proposer: who writes candidates: `language` (the built-in one, which needs no model; the
+            default), `model:anthropic/NAME`, `model:openai/NAME`, or `tape:FILE`, which replays
+            the answers of an earlier search; see docs/models.md.
+        max_cost: US dollars that models may cost, over all runs of this search.
+        max_tokens: tokens that they may use, in and out together.
         confirm: judge the winner again from scratch at the end; without it there is no winner's
             file, and a later run with `resume` confirms it.
         jobs: candidates under way at once; None takes the setting `[search] jobs`, 1 by default.
@@ -212,6 +224,8 @@ def search(
     watch = observer or Silent()
     watch.stage("load")
     pace = resolve("search", Pace, None if jobs is None else {"jobs": jobs})
+    if proposer is not None:
+        choose.check(proposer)  # before anything is loaded
     if seconds is None and iterations is None:
         seconds = DEFAULT_SECONDS
     manager, complaints = create_plugin_manager(block=block)
@@ -233,6 +247,12 @@ def search(
             )
         if start.journal is not None:
             stack.callback(start.journal.close)
+        start = with_proposer(start, proposer, max_cost, max_tokens)
+        if team := choose.team(start.proposer, start.models):
+            stack.callback(team.close)
+            if manager.has_plugin("propose_language"):
+                manager.unregister(name="propose_language")
+            manager.register(ModelProposer(team), name="propose_model")
         bench = stack.enter_context(Bench(start.problem, start.target, hooks, settings=start.judge))
         same_machine(start, bench.machine)
         bench.remember(start.steps)
@@ -243,11 +263,13 @@ def search(
         )
         journal = start.journal
         if journal is None:
-            journal = memory.create(
-                Path(memory_file) if memory_file else new_path(start.problem),
-                header(start, bench.machine, learned.header()),
-            )
+            path = Path(memory_file) if memory_file else new_path(start.problem)
+            if team is not None:
+                refuse_leftover(path)
+            journal = memory.create(path, header(start, bench.machine, learned.header()))
             stack.callback(journal.close)
+        if team is not None and not team.replaying:
+            team.keep_on(Tape(beside(journal.path), writing=True))
         learned.begin(journal.path, start.steps)
         told = _Told(hooks, watch, learned)
         engine = Search(
@@ -270,6 +292,8 @@ def search(
         if start.steps:
             watch.stage("search")
         end = engine.run()
+        if team is not None and team.ended and len(engine.tree) == 1:
+            raise ModelError(f"{team.ended}; the search is kept: --resume --memory {journal.path}")
         confirmations = list(start.confirmations)
         if end.reason is Reason.INTERRUPTED or not confirm:
             # Whoever interrupts wants the end now; and the judge was stopped in mid-sentence.
@@ -283,9 +307,15 @@ def search(
         tree=engine.tree,
         best=best,
         confirmations=tuple(confirmations),
-        reason=end.message,
+        reason=(team.ended if team is not None else "") or end.message,
         memory=journal.path,
-        complaints=(*hooks.complaints, *engine.complaints, *bench.complaints, *learned.complaints),
+        complaints=(
+            *hooks.complaints,
+            *engine.complaints,
+            *bench.complaints,
+            *learned.complaints,
+            *((*team.notes, *team.ledger.sentences()) if team is not None else ()),
+        ),
     )
     if best is None or not confirm:
         return result

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernelpro.models import keys
+
 SELFTEST_DEADLINE_S = 60.0
 
 
@@ -157,6 +159,12 @@ def _packages() -> list[Finding]:
         ("pluggy", "pip install pluggy", True),
         ("rich", "pip install rich", True),
         ("psutil", "pip install psutil", True),
+        ("anthropic", "pip install 'kernelpro[anthropic]' (for Anthropic's models)", False),
+        (
+            "openai",
+            "pip install 'kernelpro[openai]' (for OpenAI's protocol, local servers too)",
+            False,
+        ),
         ("cupy", "pip install 'kernelpro[gpu]' (for an NVIDIA GPU)", False),
         ("pynvml", "pip install 'kernelpro[gpu]' (for an NVIDIA GPU)", False),
         ("ncu_report", "optional: pip install 'kernelpro[profile]'; reads .ncu-rep files", False),
@@ -267,15 +275,12 @@ def _selftest() -> dict[str, Any] | None:
 
 
 def _keys() -> list[Finding]:
-    return [
-        Finding(
-            group="key",
-            name=name,
-            ok=name in os.environ,
-            detail="set" if name in os.environ else "not set; the built-in proposer needs no key",
-        )
-        for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
-    ]
+    found = []
+    for company, name in keys.VARIABLES.items():
+        key, where = keys.find(company)
+        detail = f"found in the {where}" if key else "not set; the built-in proposer needs no key"
+        found.append(Finding(group="key", name=name, ok=bool(key), detail=detail))
+    return found
 
 
 def _tool(group: str, name: str, remedy: str) -> Finding:

@@ -39,6 +39,10 @@ class ProposalError(KernelproError):
     """No plugin proposed a candidate."""
 
 
+class ModelError(KernelproError):
+    """A model cannot be asked: no key, no package, no money left, or its server refuses."""
+
+
 class SettingsError(KernelproError):
     """A setting has a value that it cannot have."""
 

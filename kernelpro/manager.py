@@ -128,7 +128,8 @@ def _load(manager: pluggy.PluginManager, point: metadata.EntryPoint) -> str | No
 def origin(manager: pluggy.PluginManager, name: str) -> str:
     """Where a registered plugin comes from: `kernelpro`, or its distribution and version."""
     plugin = manager.get_plugin(name)
-    if getattr(plugin, "__name__", "").startswith("kernelpro.plugins."):
+    module = getattr(plugin, "__name__", type(plugin).__module__)
+    if module.startswith("kernelpro.plugins."):
         return "kernelpro"
     for point in metadata.entry_points(group=ENTRY_POINT_GROUP):
         if point.name == name and point.dist:

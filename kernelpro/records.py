@@ -604,6 +604,9 @@ class Proposal:
             findings and class; empty unless the search was started with lessons.
         worth: for each change that this search has made, such as `unroll 2 -> 4`, how often, and
             the sum of the logarithms of what it gained.
+        node: index of the parent's step; -1 where it is not known.
+        steps: every step of the search so far, in order.
+        sol_us: the problem's speed of light on the machine; 0 where it is not known.
     """
 
     problem: Problem
@@ -617,6 +620,9 @@ class Proposal:
     seed: int
     lessons: tuple["Lesson", ...] = ()
     worth: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    node: int = -1
+    steps: tuple["Step", ...] = ()
+    sol_us: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,8 @@ from kernelpro import __version__, problems, targets
 from kernelpro.errors import KernelproError
 from kernelpro.judge.settings import JudgeSettings
 from kernelpro.judge.tolerances import POLICIES
+from kernelpro.models import choose
+from kernelpro.models.settings import ModelSettings
 from kernelpro.records import Confirmation, Machine, Problem, Step
 from kernelpro.search import memory
 from kernelpro.search.loop import Feedback
@@ -29,6 +31,8 @@ class Start:
         policy: where the tree grows.
         feedback: what proposers are shown.
         judge: the judge's settings.
+        proposer: who writes candidates: `language`, `model:...` or `tape:...`.
+        models: settings of models.
         journal: the memory file, open; None where a new one is to be made.
         steps: those taken by earlier runs.
         confirmations: winners that earlier runs judged again.
@@ -42,6 +46,8 @@ class Start:
     policy: Policy
     feedback: Feedback
     judge: JudgeSettings
+    proposer: str = choose.LANGUAGE
+    models: ModelSettings = field(default_factory=ModelSettings)
     journal: memory.Memory | None = None
     steps: tuple[Step, ...] = ()
     confirmations: tuple[Confirmation, ...] = ()
@@ -168,8 +174,28 @@ def header(start: Start, machine: Machine, lessons: Mapping[str, Any]) -> memory
             "feedback": str(start.feedback),
             "judge": asdict(start.judge),
             "lessons": dict(lessons),
+            **_proposing(start),
         },
         environment=_environment(),
+    )
+
+
+def with_proposer(
+    start: Start, proposer: str | None, max_cost: float | None, max_tokens: int | None
+) -> Start:
+    """The search with its proposer: the one named, else that of earlier runs, else the built-in.
+
+    Raises:
+        KernelproError: there can be no such proposer, or a setting is not right.
+    """
+    before: Mapping[str, Any] = {}
+    if start.journal is not None:
+        before = memory.read(start.journal.path)[0].settings
+    flags = {"max_cost": max_cost, "max_tokens": max_tokens}
+    return replace(
+        start,
+        proposer=choose.check(proposer or before.get("proposer", choose.LANGUAGE)),
+        models=resolve("models", ModelSettings, {**before.get("models", {}), **flags}),
     )
 
 
@@ -221,6 +247,12 @@ def new_path(problem: Problem) -> Path:
     """A memory file under runs/ that is not there yet."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     return Path("runs") / f"{problem.name}-{problem.target}-{stamp}.jsonl"
+
+
+def _proposing(start: Start) -> dict[str, Any]:
+    if start.proposer == choose.LANGUAGE:
+        return {}
+    return {"proposer": start.proposer, "models": choose.kept(start.models)}
 
 
 def _environment() -> dict[str, str]:

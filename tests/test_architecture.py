@@ -41,7 +41,9 @@ ALLOWED = {
         "serial",
         "settings",
     },
-    "plugins": {"", "energy", "profiling", "language"},  # the public API, as for any other plugin
+    "models": {"errors", "ranking", "records", "serial", "settings", "targets"},
+    "preview": {"errors", "models", "ranking", "records", "search", "settings"},
+    "plugins": {"", "energy", "profiling", "language", "models"},  # and the public API
     "testing": {"hookspecs", "records"},
     "manager": {"", "errors", "hookspecs", "records"},
     "isolation": {"errors", "hookspecs", "manager", "records"},
@@ -51,7 +53,6 @@ ALLOWED = {
     "runs": {"errors", "records", "search", "winners"},
     "scoring": {"errors", "export", "records", "runs"},
     "subjects": {"errors", "language", "records"},
-    "doctor": {"", "profiling", "targets"},
     "spaces": {
         "",
         "errors",
@@ -63,6 +64,7 @@ ALLOWED = {
         "serial",
         "targets",
     },
+    "doctor": {"", "models", "profiling", "targets"},
     "bench": {"isolation", "judge", "profiling", "records", "search", "targets"},
 }
 JOINS_ALL = {

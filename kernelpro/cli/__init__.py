@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from kernelpro.errors import KernelproError
+from kernelpro.models import keys
 
 COMMANDS = (
     "search",
@@ -25,6 +26,7 @@ COMMANDS = (
     "check",
     "audit",
     "program",
+    "prompt",
     "sol",
     "energy",
     "bench",
@@ -48,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a subcommand and return the exit status."""
     try:
         args = build_parser().parse_args(argv)
+        keys.hide()  # this process is ours: nothing that it starts may see a key
         status = args.run(args)
     except KernelproError as error:
         print(f"kernelpro: error: {error}", file=sys.stderr)

@@ -23,6 +23,17 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def amount(text: str) -> float:
+    """Read a sum of money above zero, with or without a dollar sign."""
+    try:
+        value = float(text.removeprefix("$"))
+    except ValueError:
+        value = -1.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected dollars above 0, such as 2.50, found {text!r}")
+    return value
+
+
 def duration(text: str) -> float:
     """Read seconds, or minutes with an m, hours with an h: 90, 90s, 1.5m, 1h."""
     units = {"s": 1.0, "m": 60.0, "h": 3600.0}

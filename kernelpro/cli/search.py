@@ -9,6 +9,7 @@ from kernelpro.cli.arguments import (
     add_precision,
     add_problem_options,
     add_without,
+    amount,
     duration,
     judge_settings,
     positive,
@@ -60,6 +61,18 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
         command,
         "FILE, `on` (your own file) or `off`: tell proposers what earlier searches of like "
         "problems saw, and add what this one sees (default: off)",
+    )
+    command.add_argument(
+        "--proposer",
+        metavar="WHO",
+        help="who writes candidates: language (default: needs no model), model:anthropic/NAME, "
+        "model:openai/NAME, tape:FILE (answers of an earlier search); see docs/models.md",
+    )
+    command.add_argument(
+        "--max-cost", type=amount, metavar="USD", help="what models may cost (default: no limit)"
+    )
+    command.add_argument(
+        "--max-tokens", type=positive, metavar="N", help="tokens that models may use, in and out"
     )
     command.add_argument(
         "--memory",
@@ -114,6 +127,9 @@ def run(args: argparse.Namespace) -> int:
             block=args.without,
             jobs=args.jobs,
             lessons=args.lessons,
+            proposer=args.proposer,
+            max_cost=args.max_cost,
+            max_tokens=args.max_tokens,
             observer=view,
         )
         view.finished(result)
@@ -135,6 +151,7 @@ def _suite(args: argparse.Namespace) -> int:
             ("--without", args.without),
             ("--json", args.json),
             ("--jobs", args.jobs),
+            ("--proposer", args.proposer),
         )
         if value
     ]

@@ -270,6 +270,9 @@ class Search:
                 roofline_class(step, steps[0]), frozenset(d.detector for d in findings)
             ),
             worth=worth(steps),
+            node=node.index,
+            steps=tuple(steps),
+            sol_us=self.sol_us,
         )
 
     def propose(self, proposal: Proposal) -> Candidate | None:

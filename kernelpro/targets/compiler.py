@@ -8,6 +8,9 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+# A source may include /proc/self/environ: the compiler sees these variables and no others.
+PASSED_ON = ("PATH", "HOME", "LANG", "SDKROOT", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX")
+PASSED_ON_PREFIXES = ("LD_", "CPATH", "C_INCLUDE", "CPLUS_INCLUDE", "CUDA", "CONDA_", "CCACHE_")
 DEADLINE_S = 180.0
 MEMORY_KIB = 8 << 20  # of address space, for each process of the compiler
 LOG_CHARACTERS = 2000
@@ -55,7 +58,7 @@ def compile_text(
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "TMPDIR": str(work), "LC_ALL": "C"},
+            env={**_environment(), "TMPDIR": str(work), "LC_ALL": "C"},
             cwd=work,
             start_new_session=True,
         )
@@ -72,6 +75,14 @@ def compile_text(
     if process.returncode < 0:
         words += f"\nerror: the compiler ended by signal {-process.returncode}"
     return Compiled(ok=process.returncode == 0, log=shorten(words))
+
+
+def _environment() -> dict[str, str]:
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in PASSED_ON or name.startswith(PASSED_ON_PREFIXES)
+    }
 
 
 def shorten(log: str, limit: int = LOG_CHARACTERS) -> str:
