@@ -14,7 +14,7 @@ search: $(VENV)/.installed compiler
 	$(BIN)/python -m kernelpro search $(PROBLEM) --time 90s
 
 test: $(VENV)/.installed compiler
-	$(BIN)/python -m pytest -m "not gpu"
+	$(BIN)/python -m pytest -m "not gpu" -n logical --maxprocesses 4 --dist worksteal
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -27,8 +27,21 @@ def pytest_runtest_setup(item):
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory):
     """Keep builds and measured peaks of the tests out of the user's cache, and share them."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # of all workers
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KERNELPRO_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("KERNELPRO_CACHE", str(folder / "cache"))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _brief_timing():
+    """Let commands time less: what they say is tested here, not how exact their numbers are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNELPRO_JUDGE_MAX_TIMING_S", "0.4")
+        patch.setenv("KERNELPRO_JUDGE_CONFIRM_WORKERS", "1")
+        patch.setenv("KERNELPRO_JUDGE_CONFIRM_FACTOR", "1")
         yield
 
 

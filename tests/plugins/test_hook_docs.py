@@ -28,7 +28,7 @@ def shown() -> dict[str, Any]:
 
 
 def test_every_hook_has_a_heading_with_its_exact_arguments():
-    assert len(HOOKS) == 7
+    assert len(HOOKS) == 8
     for name, arguments in HOOKS.items():
         assert f"## {name}({', '.join(arguments)})\n" in TEXT
 
