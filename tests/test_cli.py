@@ -221,6 +221,8 @@ def test_interrupted_search_ends_with_the_best_so_far(searched):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell starts what it puts in the background with Ctrl-C ignored, and so its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     lines = []
     assert running.stdout is not None

@@ -13,22 +13,22 @@ from typing import Any
 from kernelpro.language.schedule import Schedule
 
 INFIX = {
-    "or": ("|", 1),
-    "and": ("&", 2),
-    "lt": ("<", 3),
-    "le": ("<=", 3),
-    "gt": (">", 3),
-    "ge": (">=", 3),
-    "eq": ("==", 3),
-    "ne": ("!=", 3),
+    "lt": ("<", 1),
+    "le": ("<=", 1),
+    "gt": (">", 1),
+    "ge": (">=", 1),
+    "eq": ("==", 1),
+    "ne": ("!=", 1),
+    "or": ("|", 2),
+    "and": ("&", 3),
     "add": ("+", 4),
     "sub": ("-", 4),
     "mul": ("*", 5),
     "div": ("/", 5),
 }
-"""Operator -> its sign and how tightly that binds."""
+"""Operator -> its sign and how tightly that binds, as in Python."""
 
-COMPARE = 3
+COMPARE = 1
 UNARY = 6
 WIDTH = 100
 DTYPES = ("float32", "float16", "bfloat16", "bool", "int64", "int32", "float64", "uint8")

@@ -1,5 +1,7 @@
 """What candidates are timed against: the reference run eagerly, or compiled by torch."""
 
+import re
+
 import pytest
 
 from kernelpro import problems, targets
@@ -30,7 +32,8 @@ def test_a_compiled_baseline_competes_and_the_faster_one_is_kept():
     with Judge(problem, targets.get("cpu"), settings=settings) as judge:
         evaluation = judge.baseline()
         assert evaluation.timing is not None
-        assert "times as fast as eager" in evaluation.message
-        assert evaluation.timing.baseline in ("eager", "torch.compile")
-        # Six passes over memory become one, so the compiled reference is the one to beat.
-        assert evaluation.timing.baseline == "torch.compile"
+        told = re.search(r"times as fast as eager \(([\d.]+)-", evaluation.message)
+        assert told is not None, evaluation.message
+        # Which one is faster depends on what else this machine does; the faster one is kept.
+        faster = "torch.compile" if float(told[1]) > 1.0 else "eager"
+        assert evaluation.timing.baseline == faster or told[1] == "1.00"

@@ -23,6 +23,7 @@ from kernelpro.language.program import (
     Reshape,
     Stage,
     Type,
+    expression,
     text,
 )
 from kernelpro.language.schedule import KNOBS, CpuSchedule, from_knobs
@@ -203,3 +204,12 @@ def test_infinity_nan_and_the_sign_of_zero_survive():
         line = Assign("y", Apply("mul", (Name("exp1"), Number(value))))
         changed = replace(program, stages=(replace(stage, body=(stage.body[0], line)),))
         assert parse(text(changed)) == changed
+
+
+def test_comparisons_bind_less_than_or_and_and_as_in_python():
+    x, y = Name("x"), Name("y")
+    less = Apply("lt", (x, y))
+    assert expression(Apply("or", (x, less))) == "x | (x < y)"
+    assert expression(Apply("and", (less, less))) == "(x < y) & (x < y)"
+    assert expression(Apply("lt", (Apply("or", (x, y)), y))) == "x | y < y"
+    assert expression(Apply("or", (Apply("and", (x, y)), y))) == "x & y | y"
