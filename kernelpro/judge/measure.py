@@ -31,6 +31,8 @@ LEAST_US = 0.05  # what is left of a call after subtraction is never less
 NULLS_PER_BLOCK = 2
 LEAST_CALLS = 5  # in a block, so that its median survives an interruption,
 LONG_CALL_US = 20_000.0  # unless calls take so long that an interruption hardly shows
+SMALL_BYTES = 1 << 20  # outputs of so few bytes are compared in a millisecond or two, so
+SMALL_FACTOR = 4  # so many times as many calls are: each has its chance to find a stale result
 HASTY_PAIRS = 3  # enough when even they took three times the time that timing may take
 AGREEMENT = 0.25  # events may fall short of the judge's wall clock by this share,
 AGREEMENT_US = 40.0  # or by this much a call: honest kernels of 70 us fell short by up to 28 us
@@ -167,6 +169,9 @@ class Stopwatch:
         sides = (Side(base), Side(candidate))
         kept: list[Challenge] = []
         last: Challenge | None = None
+        challenged_calls = settings.challenged_calls
+        if self.bank.output_bytes <= SMALL_BYTES:
+            challenged_calls *= SMALL_FACTOR
         # The order within a pair alternates, so that equal sides meet and need no switch.
         began = time.monotonic()
         for side in sides:
@@ -184,7 +189,7 @@ class Stopwatch:
                     last = challenge
             pairs += 1
             if last is not None:
-                _keep_a_sample(kept, last, pairs, settings.challenged_calls - 1, self._random)
+                _keep_a_sample(kept, last, pairs, challenged_calls - 1, self._random)
             ratios = _ratios(sides)
             spent_s = time.monotonic() - began
             if spent_s < 3 * settings.max_timing_s and _is_doubtful(*sides):

@@ -19,7 +19,8 @@ class JudgeSettings:
         calls_per_set: compared calls on each input set; fewer when outputs are large.
         compare_bytes: the output bytes up to which calls_per_set is kept.
         max_judging_s: wall time after which two calls on each set are enough.
-        challenged_calls: timed calls whose outputs are fetched and compared.
+        challenged_calls: timed calls whose outputs are compared; four times as many where outputs
+            have at most 1 MiB.
         baselines: what candidates are timed against, comma-separated: `eager`, `compile`,
             `max-autotune`; the fastest of those asked for.
         min_pairs: interleaved pairs of a baseline and a candidate block measured at least.
