@@ -1,5 +1,6 @@
 """Fixtures that several folders of tests share."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -14,6 +15,14 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 from kernelpro import targets
 
 REPO = Path(__file__).parents[1]
+
+# Fewer examples than Hypothesis has by default, since there are many such tests, and no deadline:
+# a busy machine is no failure. `--hypothesis-profile=default` has its own numbers back.
+with contextlib.suppress(ImportError):  # a GPU machine may lack it
+    from hypothesis import settings
+
+    settings.register_profile("brief", max_examples=50, deadline=None)
+    settings.load_profile("brief")
 
 
 def pytest_runtest_setup(item):

@@ -180,7 +180,8 @@ def _buffer(address: int) -> tuple[int, int] | None:
 
     for item in gc.get_objects():
         kind = type(item)
-        if issubclass(kind, torch.Tensor) and item.device.type == "cpu":
+        # Other kinds, such as the fake tensors of a trace, may have no memory at all.
+        if kind in (torch.Tensor, torch.nn.Parameter) and item.device.type == "cpu":
             with contextlib.suppress(RuntimeError, NotImplementedError):
                 storage = item.untyped_storage()
                 if storage.data_ptr() <= address < storage.data_ptr() + storage.nbytes():

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kernelpro import KernelproError
 from kernelpro.profiling.cpu import callgrind, calls, facts, instruction_mix
@@ -73,7 +74,10 @@ def test_an_address_outside_of_every_tensor_is_a_reason(tmp_path):
     binary = library(tmp_path, 'extern "C" void f(void*) {}')
     kernels = ctypes.CDLL(str(binary))
     kernels.f.argtypes = [ctypes.c_void_p]
+    with FakeTensorMode():
+        traced = torch.empty(8)  # has no memory, and lives while the call is recorded
     seen = calls.record(lambda: kernels.f(4096), str(binary), str(tmp_path))
+    assert traced.shape == (8,)
     assert seen["reason"] == "argument 0 of f points into no live tensor, so its size is not known"
 
 
