@@ -447,8 +447,10 @@ def _lateness(base: Side, candidate: Side) -> str:
     """Compare calls whose outputs were kept with timed ones, by what that costs the baseline.
 
     A candidate that took over its end of the channel could answer a timed call at once, and compute
-    when its outputs are wanted.
+    when its outputs are wanted. On a GPU no single call is clocked from outside, so nothing is said.
     """
+    if _are_too_few(base, candidate):
+        return ""
     late_us, copy_us, chance = _late(base, candidate)
     all_late = 0.5 ** len(candidate.kept_us)  # calls may take so long that there are but few
     if chance > max(LATE, all_late):
@@ -461,7 +463,13 @@ def _lateness(base: Side, candidate: Side) -> str:
 
 def _is_doubtful(base: Side, candidate: Side) -> bool:
     """Whether more kept calls must tell lateness from a busy machine's delays."""
-    return len(candidate.kept_us) < MANY_CALLS and _late(base, candidate)[2] < SUSPICIOUS
+    if _are_too_few(base, candidate) or len(candidate.kept_us) >= MANY_CALLS:
+        return False
+    return _late(base, candidate)[2] < SUSPICIOUS
+
+
+def _are_too_few(base: Side, candidate: Side) -> bool:
+    return len(candidate.kept_us) < LATE_CALLS or not base.kept_us
 
 
 def _late(base: Side, candidate: Side) -> tuple[float, float, float]:
@@ -471,8 +479,6 @@ def _late(base: Side, candidate: Side) -> tuple[float, float, float]:
     above the timed calls' median as below it, so many are later than is allowed.
     """
     kept = candidate.kept_us
-    if len(kept) < LATE_CALLS or not base.kept_us:
-        return 0.0, 0.0, 1.0
     call_us, base_us = _middle_us(candidate), _middle_us(base)
     copy_us = max(timing.median(base.kept_us) - base_us, 0.0)
     allowed_us = LATE_FACTOR * copy_us + LATE_SHARE * call_us + LATE_US

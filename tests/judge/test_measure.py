@@ -47,6 +47,13 @@ def test_kept_calls_that_are_all_late_give_a_candidate_away():
     assert not _lateness(BASE, kept([5.0] * 5, [2100.0] * 4))
 
 
+def test_without_single_calls_clocked_from_outside_nobody_is_late():
+    # As on a GPU, where a block of calls is timed by events.
+    assert not _lateness(kept([5.0] * 5, []), kept([5.0] * 5, []))
+    assert not _is_doubtful(kept([5.0] * 5, []), kept([5.0] * 5, []))
+    assert not _lateness(kept([5.0] * 5, []), kept([5.0] * 5, [2100.0] * 24))
+
+
 def test_lying_in_more_than_half_of_the_calls_does_not_help():
     assert _lateness(BASE, kept([5.0, 5.0, 5.0, 2000.0, 2000.0], [2100.0] * 24))
 
