@@ -26,7 +26,7 @@ from kernelpro.language import writer
 from kernelpro.language.parse import ProgramError, parse
 from kernelpro.language.program import Program, text, with_schedules
 from kernelpro.language.rewrites import rewrites
-from kernelpro.language.schedule import KNOBS, Limits, from_knobs, limits_here
+from kernelpro.language.schedule import KNOBS, Limits, from_knobs, limits_of
 from kernelpro.records import Candidate, Outcome, Problem
 
 PER_PROBLEM = 40
@@ -181,7 +181,7 @@ def run(count: int, seed: int, target: str) -> Iterator[Row]:
     """Yield what became of each program; problems that are degenerate are left out."""
     where = targets.get(target)
     machine = where.machine()
-    limits = limits_here(machine.threads) if target == "cpu" else Limits()
+    limits = limits_of(machine)
     generator = random.Random(seed)
     done = 0
     with tempfile.TemporaryDirectory() as folder:

@@ -3,6 +3,9 @@ judged again from scratch, their geometric mean, and what a candidate costs by p
 
     python -m benchmarks.suite --time 120 --out runs/suite            # every bundled problem
     python -m benchmarks.suite row_softmax path/to/19_ReLU.py --target cuda --time 60 --out DIR
+    python -m benchmarks.suite 23_Softmax.py --baseline eager,compile,max-autotune --out DIR
+
+The last times every candidate against the fastest of three baselines, which the table names.
 """
 
 import argparse
@@ -17,6 +20,7 @@ from typing import Any
 
 import kernelpro
 from kernelpro import problems
+from kernelpro.judge.settings import JudgeSettings
 from kernelpro.search.table import phase_medians
 
 PHASES = ("propose", "build", "start", "load", "judge", "time", "profile", "diagnose")
@@ -29,6 +33,8 @@ def main() -> int:
     parser.add_argument("--target", default="auto")
     parser.add_argument("--time", type=float, default=120.0, help="seconds a problem (default 120)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, help="candidates under way at once (default 1)")
+    parser.add_argument("--baseline", default="eager", help="what to time against (default eager)")
     parser.add_argument("--out", type=Path, required=True, help="folder for memory files and table")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -42,6 +48,8 @@ def main() -> int:
                 target=args.target,
                 seconds=args.time,
                 seed=args.seed,
+                jobs=args.jobs,
+                judge=JudgeSettings(baselines=args.baseline),
                 memory_file=args.out / f"{name}.jsonl",
             )
         except kernelpro.KernelproError as error:
@@ -77,7 +85,8 @@ def row(name: str, result: kernelpro.Result, seconds: float) -> dict[str, Any]:
         "low": timing.speedup_low if timing else 1.0,
         "high": timing.speedup_high if timing else 1.0,
         "median_us": timing.median_us if timing else None,
-        "eager_us": timing.baseline_us if timing else None,
+        "baseline_us": timing.baseline_us if timing else None,
+        "baseline": timing.baseline if timing else None,
         "sol_us": light,
         "phases_s": {p: medians.get(p, 0.0) for p in PHASES},
         "candidate_s": candidate_seconds(steps),
@@ -100,14 +109,14 @@ def render(rows: list[dict[str, Any]]) -> str:
     """Draw both tables as text."""
     good = [r for r in rows if "error" not in r]
     lines = [
-        f"{'problem':24} {'speed-up':>8} {'95 % interval':>15} {'us a call':>10} {'eager us':>10} "
-        f"{'floor us':>9} {'tried':>5}  ended"
+        f"{'problem':24} {'speed-up':>8} {'95 % interval':>15} {'us a call':>10} {'baseline':>12} "
+        f"{'us a call':>10} {'floor us':>9} {'tried':>5}  ended"
     ]
     for r in good:
-        us, eager = r["median_us"], r["eager_us"]
+        us, base = r["median_us"], r["baseline_us"]
         lines.append(
             f"{r['problem']:24} {r['speedup']:8.2f} {r['low']:7.2f}-{r['high']:<7.2f} "
-            f"{us if us else 0:10.1f} {eager if eager else 0:10.1f} {r['sol_us']:9.1f} "
+            f"{us or 0:10.1f} {r['baseline'] or '-':>12} {base or 0:10.1f} {r['sol_us']:9.1f} "
             f"{r['candidates']:5}  {r['ended']}"
         )
     if good:

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     from kernelpro.language import writer
     from kernelpro.language.parse import ProgramError, parse
     from kernelpro.language.program import text
-    from kernelpro.language.schedule import limits_here
+    from kernelpro.language.schedule import limits_of
 
     if args.reference:
         print(writer.reference(), end="")
@@ -61,10 +61,10 @@ def run(args: argparse.Namespace) -> int:
     machine = target.machine()
     try:
         if args.file is None:
-            program = writer.start(problem, machine, limits_here(machine.threads))
+            program = writer.start(problem, machine, limits_of(machine))
         else:
             program = parse(subjects.text_of(args.file))
-        writer.check(problem, program, limits_here(machine.threads))
+        writer.check(problem, program, limits_of(machine))
         source = writer.write_program(problem, program)
     except ProgramError as error:
         name = args.file or args.problem

@@ -447,7 +447,7 @@ def _lateness(base: Side, candidate: Side) -> str:
     """Compare calls whose outputs were kept with timed ones, by what that costs the baseline.
 
     A candidate that took over its end of the channel could answer a timed call at once, and compute
-    when its outputs are wanted. On a GPU no single call is clocked from outside, so nothing is said.
+    when its outputs are wanted. On a GPU no call is clocked alone, so nothing is said.
     """
     if _are_too_few(base, candidate):
         return ""

@@ -90,6 +90,46 @@ INLINE float across(float x, float neutral, float* scratch) {
 }
 """
 
+CLUSTER = r"""
+constexpr int CLUSTER = @CLUSTER@;  // blocks that share a row
+
+INLINE int block_in_cluster() {
+  int rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+INLINE void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;"
+               ::: "memory");
+}
+// Write into the same place of another block's shared memory.
+INLINE void write_to_block(float* place, int block, float x) {
+  const unsigned own = (unsigned)__cvta_generic_to_shared(place);
+  unsigned there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(own), "r"(block));
+  asm volatile("st.shared::cluster.f32 [%0], %1;" :: "r"(there), "f"(x) : "memory");
+}
+
+struct Scratch {
+  float* warps;   // one place for each warp
+  float* blocks;  // two for each block: while one is read, the next result goes into the other
+  int turn;
+};
+// Every block tells all blocks its result, and each joins all of them in the same order.
+template <int LANES, float OP(float, float)>
+INLINE float across_cluster(float x, float neutral, Scratch& scratch) {
+  x = across<LANES, OP>(x, neutral, scratch.warps);
+  float* all = scratch.blocks + scratch.turn * CLUSTER;
+  if (threadIdx.x < CLUSTER) write_to_block(all + block_in_cluster(), threadIdx.x, x);
+  cluster_sync();
+  x = all[0];
+#pragma unroll
+  for (int block = 1; block < CLUSTER; ++block) x = OP(x, all[block]);
+  scratch.turn ^= 1;
+  return x;
+}
+"""
+
 ONLINE = r"""
 // Largest element so far (never below the least finite number, so that differences stay numbers)
 // and the sum of exponentials of the elements less it.
@@ -106,9 +146,9 @@ INLINE void online_add(Online& o, const Online& other) {
   o.largest = larger;
 }
 template <int LANES>
-INLINE void online_end(const Online& o, float& largest, float& sum, float* scratch) {
-  largest = across<LANES, maximum>(o.largest, LEAST, scratch);
-  sum = across<LANES, add>(o.sum * expf(o.largest - largest), 0.0f, scratch);
+INLINE void online_end(const Online& o, float& largest, float& sum, @SCRATCH@ scratch) {
+  largest = @ACROSS@<LANES, maximum>(o.largest, LEAST, scratch);
+  sum = @ACROSS@<LANES, add>(o.sum * expf(o.largest - largest), 0.0f, scratch);
   if (sum == 0.0f) largest = -INF;  // every element was
   if (!(largest - largest == 0.0f)) sum = NOT_A_NUMBER;  // infinity less itself
 }

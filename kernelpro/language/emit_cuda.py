@@ -1,17 +1,18 @@
 """Write a region as a CUDA C++ kernel for one schedule; NVRTC compiles it, without any header.
 
 Without reductions every thread walks over vectors of elements. With reductions a group of threads
-shares a row and joins its results by warp shuffles, and through shared memory between warps.
+shares a row and joins its results by warp shuffles, through shared memory between warps, and
+through each other's shared memory between the blocks of a cluster.
 """
 
 from collections.abc import Iterable
 
-from kernelpro.language.cuda_text import GROUP, LOADS, ONLINE, PREAMBLE, STORES
+from kernelpro.language.cuda_text import CLUSTER, GROUP, LOADS, ONLINE, PREAMBLE, STORES
 from kernelpro.language.graph import COMPARISONS, Graph
 from kernelpro.language.names import Names, number
 from kernelpro.language.plan import Pass, Planner, Source, Value, plan
 from kernelpro.language.regions import Load, Region
-from kernelpro.language.schedule import CudaSchedule
+from kernelpro.language.schedule import OWN_SHARED_BYTES, SHARED_BYTES, CudaSchedule
 
 OPTIONS = ("-std=c++17",)
 """NVRTC's options; none of them makes arithmetic less accurate."""
@@ -54,9 +55,10 @@ def emit(graph: Graph, kernels: Iterable[tuple[str, Region, CudaSchedule]], comm
     """
     kernels = list(kernels)
     large = any(region.elements > MAX_32_BIT for _, region, _ in kernels)
-    groups: dict[tuple[int, str, str, bool], list[_Kernel]] = {}
+    groups: dict[tuple[int, str, str, bool, int], list[_Kernel]] = {}
     for name, region, schedule in kernels:
-        key = schedule.vec, schedule.loads, schedule.stores, schedule.passes == "one"
+        one_pass = schedule.passes == "one"
+        key = schedule.vec, schedule.loads, schedule.stores, one_pass, schedule.cluster
         groups.setdefault(key, []).append(_Kernel(graph, region, schedule, name))
     parts = [f"// {comment}"]
     for place, group in enumerate(groups.values()):
@@ -80,21 +82,34 @@ def _group(kernels: "list[_Kernel]", large: bool) -> str:
     parts = [preamble.strip()]
     if any(kernel.groups for kernel in kernels):
         parts.append(GROUP.rstrip())
+        names = ("across", "float*") if schedule.cluster == 1 else ("across_cluster", "Scratch&")
+        if schedule.cluster > 1:
+            parts.append(CLUSTER.replace("@CLUSTER@", str(schedule.cluster)).rstrip())
         if schedule.passes == "one":
-            parts.append(ONLINE.rstrip())
+            online = ONLINE.replace("@ACROSS@", names[0]).replace("@SCRATCH@", names[1])
+            parts.append(online.rstrip())
     return "\n".join(parts) + "\n" + "\n".join(bodies)
 
 
 def grid(graph: Graph, region: Region, schedule: CudaSchedule) -> tuple[int, int]:
     """Return the number of pieces of work for blocks, and blocks per multiprocessor (0: all)."""
     if _grouped(graph, region):
-        pieces = -(-region.rows // schedule.rows)
+        pieces = -(-region.rows // schedule.rows) * schedule.cluster
     else:
         vectors = -(-region.elements // schedule.vec)
         pieces = -(-vectors // (schedule.threads * schedule.unroll))
     if pieces > (1 << 31) - 1:
         return pieces, max(1, schedule.blocks)
     return pieces, schedule.blocks
+
+
+def dynamic_bytes(graph: Graph, region: Region, schedule: CudaSchedule) -> int:
+    """Return the shared memory that a launch must ask for: more than every block may have."""
+    if schedule.staging != "shared":
+        return 0
+    kernel = _Kernel(graph, region, schedule, "")
+    count = kernel.staged_elements * 4
+    return count if count > SHARED_BYTES - OWN_SHARED_BYTES else 0
 
 
 def _grouped(graph: Graph, region: Region) -> bool:
@@ -110,15 +125,22 @@ class _Kernel:
         staging = schedule.staging != "none"
         self.plan = plan(graph, region, one_pass=one_pass, staging=staging, stage_loads=True)
         self.groups = _grouped(graph, region)
-        self.lanes = schedule.threads // schedule.rows
+        self.cluster = schedule.cluster
+        self.lanes = schedule.threads // schedule.rows * schedule.cluster
         self.span = self.lanes * schedule.vec  # elements that a group reads at a time
         self.trips = -(-region.columns // self.span)
 
+    @property
+    def staged_elements(self) -> int:
+        """Elements that a block keeps in shared memory between passes."""
+        return self.plan.slots * self.trips * self.schedule.threads * self.schedule.vec
+
     def text(self) -> str:
+        cluster = f"__cluster_dims__({self.cluster}, 1, 1) " if self.cluster > 1 else ""
         bounds = f"__launch_bounds__({self.schedule.threads}, {self.schedule.min_blocks})"
         lines = [
             f"// {self._title()}",
-            f'extern "C" __global__ void {bounds}',
+            f'extern "C" __global__ void {cluster}{bounds}',
             f"{self.name}({self._parameters()}) {{",
             *(f"  {line}" for line in (self._grouped() if self.groups else self._mapped())),
             "}",
@@ -228,30 +250,67 @@ class _Kernel:
             f"constexpr index_t rows = {region.rows}, columns = {region.columns};",
             f"constexpr int LANES = {lanes};  // threads of a row",
             f"constexpr int TRIPS = {self.trips};  // vectors that each reads",
-            "const int group = threadIdx.x / LANES, lane = threadIdx.x % LANES;",
         ]
-        if lanes > 32:
-            lines.append(f"__shared__ float scratch[{schedule.threads // 32}];")
+        if self.cluster > 1:
+            lines += self._cluster_start()
         else:
-            lines.append("float* scratch = nullptr;  // a warp needs none")
+            lines.append("const int group = threadIdx.x / LANES, lane = threadIdx.x % LANES;")
+            if lanes > 32:
+                lines.append(f"__shared__ float scratch[{schedule.threads // 32}];")
+            else:
+                lines.append("float* scratch = nullptr;  // a warp needs none")
         if schedule.staging == "shared":
-            for slot in range(self.plan.slots):
-                lines.append(
-                    f"__shared__ float stage{slot}[{schedule.rows}][{self.trips * self.span}];"
-                )
-        lines.append(
-            f"for (index_t start = (index_t)blockIdx.x * {schedule.rows}; start < rows; "
-            f"start += (index_t)gridDim.x * {schedule.rows}) {{"
-        )
-        lines.append("  // A group beyond the last row repeats it and writes nothing.")
-        lines.append("  const bool active = start + group < rows;")
-        lines.append("  const index_t r = active ? start + group : rows - 1;")
+            lines += self._shared_stages()
+        if self.cluster > 1:
+            lines.append(
+                "for (index_t r = blockIdx.x / CLUSTER; r < rows; r += gridDim.x / CLUSTER) {"
+            )
+        else:
+            lines.append(
+                f"for (index_t start = (index_t)blockIdx.x * {schedule.rows}; start < rows; "
+                f"start += (index_t)gridDim.x * {schedule.rows}) {{"
+            )
+            lines.append("  // A group beyond the last row repeats it and writes nothing.")
+            lines.append("  const bool active = start + group < rows;")
+            lines.append("  const index_t r = active ? start + group : rows - 1;")
         if schedule.staging == "registers":
             for slot in range(self.plan.slots):
                 lines.append(f"  float stage{slot}[TRIPS][V];")
         lines += [f"  {line}" for line in self._row_body()]
         lines.append("}")
         return lines
+
+    def _cluster_start(self) -> list[str]:
+        threads = self.schedule.threads
+        return [
+            f"constexpr int THREADS = {threads};  // of them in each block of the cluster",
+            "const int lane = block_in_cluster() * THREADS + threadIdx.x;",
+            "constexpr bool active = true;",
+            f"__shared__ float of_warps[{max(1, threads // 32)}], of_blocks[2 * CLUSTER];",
+            "Scratch scratch = {of_warps, of_blocks, 0};",
+            "cluster_sync();  // until all its blocks run and can be written to",
+        ]
+
+    def _shared_stages(self) -> list[str]:
+        """Places for the rows that are kept; beyond what every block may have, one that is asked.
+
+        Neighbouring threads use neighbouring words: no two share a bank.
+        """
+        per_row = self.trips * self.span // self.cluster
+        slots = range(self.plan.slots)
+        if not dynamic_bytes(self.graph, self.region, self.schedule):
+            return [
+                f"__shared__ float stage{slot}[{self.schedule.rows}][{per_row}];" for slot in slots
+            ]
+        size = self.schedule.rows * per_row
+        row = f"float (*)[{per_row}]"
+        return [
+            "extern __shared__ float kept[];",
+            *(
+                f"float (*stage{slot})[{per_row}] = reinterpret_cast<{row}>(kept + {slot * size});"
+                for slot in slots
+            ),
+        ]
 
     def _row_body(self) -> list[str]:
         lines = self._scalars()
@@ -296,14 +355,20 @@ class _Kernel:
             for k in range(1, count):
                 joined = f"{combine}({joined}, acc{node}[{k}])"
             lines.append(
-                f"const float v{node} = across<LANES, {combine}>({joined}, {NEUTRAL[op]}, scratch);"
+                f"const float v{node} = {self._across(combine)}({joined}, {NEUTRAL[op]}, scratch);"
             )
         for largest, total in one.online:
             for k in range(1, count):
                 lines.append(f"online_add(online{total}[0], online{total}[{k}]);")
             lines.append(f"float v{largest}, v{total};")
-            lines.append(f"online_end<LANES>(online{total}[0], v{largest}, v{total}, scratch);")
+            team = "LANES" if self.cluster == 1 else "THREADS"
+            lines.append(f"online_end<{team}>(online{total}[0], v{largest}, v{total}, scratch);")
         return lines
+
+    def _across(self, combine: str) -> str:
+        if self.cluster == 1:
+            return f"across<LANES, {combine}>"
+        return f"across_cluster<THREADS, {combine}>"
 
     def _step(self, one: Pass) -> list[str]:
         lines = []
@@ -342,7 +407,8 @@ class _Kernel:
 
     def _stage(self, slot: int) -> str:
         if self.schedule.staging == "shared":
-            # Neighbouring threads use neighbouring words: no two share a bank.
+            if self.cluster > 1:
+                return f"stage{slot}[0][(t * V + k) * THREADS + threadIdx.x]"
             return f"stage{slot}[group][(t * V + k) * LANES + lane]"
         return f"stage{slot}[t][k]"
 

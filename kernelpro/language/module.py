@@ -15,7 +15,7 @@ from kernelpro.language import emit_cpp, emit_cuda, torch_text
 from kernelpro.language.graph import Graph, uses
 from kernelpro.language.names import Names
 from kernelpro.language.regions import Region, Stage
-from kernelpro.language.schedule import CpuSchedule, Schedule
+from kernelpro.language.schedule import PORTABLE_CLUSTER, CpuSchedule, Schedule
 from kernelpro.records import Problem
 
 EXPECT = '''
@@ -74,6 +74,19 @@ def _blocks(device, pieces, per_multiprocessor):
     return min(pieces, per_multiprocessor * count)
 '''
 
+ALLOW_GLUE = '''
+
+@functools.lru_cache(maxsize=64)
+def _allow(kernel, device, shared_bytes, cluster):
+    """Let a kernel have on a device what not every kernel may: shared memory, a large cluster."""
+    if shared_bytes:
+        kernel.max_dynamic_shared_size_bytes = shared_bytes
+    if cluster > @PORTABLE@:
+        # 14 is CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+        cupy.cuda.driver.funcSetAttribute(kernel.kernel.ptr, 14, 1)
+    return kernel
+'''
+
 BEGIN = (
     "# The kernels as a program of kernelpro's kernel language, from which this file was written:"
 )
@@ -130,6 +143,8 @@ def candidate_source(
         parts += ["import functools\n\nimport cupy\nimport torch\n\n", body]
         parts += [f'\n\nCUDA_SOURCE = r"""\n{source}"""\n\nCUDA_OPTIONS = {emit_cuda.OPTIONS!r}\n']
         parts.append(CUDA_GLUE)
+        if "_allow(" in forward:
+            parts.append(ALLOW_GLUE.replace("@PORTABLE@", str(PORTABLE_CLUSTER)))
         for name, _, _ in kernels:
             parts.append(f'_{name} = _module.get_function("{name}")\n')
     parts.append("\n" + EXPECT.replace("@DEVICE@", device))
@@ -354,9 +369,16 @@ class _Forward:
             pieces, per = emit_cuda.grid(graph, region, schedule)
             device = f"{pointers[0].removesuffix('.data_ptr()')}.get_device()"
             blocks = f"_blocks({device}, {pieces}, {per})" if per else str(pieces)
+            if per and schedule.cluster > 1:  # whole clusters
+                blocks = f"{blocks} // {schedule.cluster} * {schedule.cluster}"
             tail = "," if len(pointers) == 1 else ""
+            kept = emit_cuda.dynamic_bytes(graph, region, schedule)
+            function, shared = f"_{kernel}", f", shared_mem={kept}" if kept else ""
+            if kept or schedule.cluster > PORTABLE_CLUSTER:
+                function = f"_allow({function}, {device}, {kept}, {schedule.cluster})"
             self.out.append(
-                f"_{kernel}(({blocks},), ({schedule.threads},), ({listed}{tail}), stream=stream)"
+                f"{function}(({blocks},), ({schedule.threads},), ({listed}{tail}){shared}, "
+                "stream=stream)"
             )
 
     def _like(self) -> str:

@@ -86,7 +86,18 @@ ACTIONS: dict[str, dict[str, tuple[_Edit, ...]]] = {
         "cuda": (("passes", "multi", "separate passes spare the online rescaling"),),
     },
     "stage_registers": {"cuda": (("staging", "registers", "a row stays in registers"),)},
-    "stage_shared": {"cuda": (("staging", "shared", "a row stays in shared memory"),)},
+    "stage_shared": {
+        "cuda": (
+            ("staging", "shared", "a row stays in shared memory"),
+            ("cluster", 1, "more blocks share a row, which then fits into their shared memories"),
+        )
+    },
+    "larger_cluster": {
+        "cuda": (("cluster", 1, "more blocks share a row, so that each keeps less of it"),)
+    },
+    "smaller_cluster": {
+        "cuda": (("cluster", -1, "fewer blocks share a row, so joining its results costs less"),)
+    },
     "stage_buffer": {
         "cpu": (("staging", "buffer", "dear values are kept between passes, not recomputed"),)
     },
@@ -147,7 +158,7 @@ def default(
     machine: Machine, works: Sequence[Work], target: str, limits: Limits = UNKNOWN
 ) -> Schedule:
     """Return a sound start from the sizes: enough pieces of work, wide vectors, staged rows."""
-    for schedule in _starts(machine, works, target):
+    for schedule in _starts(machine, works, target, limits):
         if not legal(schedule, works, limits):
             return schedule
     if target == "cpu":
@@ -155,11 +166,13 @@ def default(
     return CudaSchedule(vec=1, threads=128)
 
 
-def _starts(machine: Machine, works: Sequence[Work], target: str) -> Iterator[Schedule]:
+def _starts(
+    machine: Machine, works: Sequence[Work], target: str, limits: Limits
+) -> Iterator[Schedule]:
     if target == "cpu":
         yield from _cpu_starts(machine, works)
     else:
-        yield from _cuda_starts(works)
+        yield from _cuda_starts(works, limits)
 
 
 def _cpu_starts(machine: Machine, works: Sequence[Work]) -> Iterator[CpuSchedule]:
@@ -199,15 +212,20 @@ def _pieces(work: Work) -> int:
     return work.rows if work.inner == 1 else max(1, work.rows // 16)
 
 
-def _cuda_starts(works: Sequence[Work]) -> Iterator[CudaSchedule]:
+def _cuda_starts(works: Sequence[Work], limits: Limits) -> Iterator[CudaSchedule]:
     columns = max((work.columns for work in works if not work.mapped), default=0)
     # A row is shared by as many threads as read it in about four 16-byte accesses each.
     lanes = next((n for n in (32, 64, 128, 256, 512) if columns <= n * 16), 1024)
     threads = max(128, lanes) if columns else 256
     rows = threads // lanes if columns else 1
+    # A row that no block can keep is kept by a cluster of blocks, which spares reading it again.
+    clusters = [size for size in KNOBS["cuda"]["cluster"] if size <= max(1, limits.cluster)]
     for vec in (8, 4, 2, 1):
-        for staging in ("registers", "shared", "none"):
-            yield CudaSchedule(vec=vec, threads=threads, rows=rows, staging=staging)
+        base = CudaSchedule(vec=vec, threads=threads, rows=rows)
+        for cluster in clusters:
+            for staging in ("registers", "shared"):
+                yield replace(base, cluster=cluster, staging=staging)
+        yield base
 
 
 def first(

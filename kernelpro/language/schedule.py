@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from kernelpro.records import Machine
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuSchedule:
@@ -56,6 +58,7 @@ class CudaSchedule:
         stores: `streaming` marks written lines as first to leave the cache.
         loads: `read_only` uses the read-only path, `streaming` marks lines as first to leave.
         min_blocks: blocks per multiprocessor that the compiler must leave registers for.
+        cluster: blocks that share a row and join its results through each other's shared memory.
     """
 
     vec: int = 4
@@ -69,6 +72,7 @@ class CudaSchedule:
     stores: str = "normal"
     loads: str = "cached"
     min_blocks: int = 1
+    cluster: int = 1
 
 
 Schedule = CpuSchedule | CudaSchedule
@@ -98,6 +102,7 @@ KNOBS: dict[str, dict[str, tuple[Any, ...]]] = {
         "stores": ("normal", "streaming"),
         "loads": ("cached", "read_only", "streaming"),
         "min_blocks": (1, 2, 4, 8),
+        "cluster": (1, 2, 4, 8, 16),
     },
 }
 """Values that each knob can take, in order: neighbours in it are one step apart."""
@@ -200,6 +205,14 @@ STACK_BYTES = 512 << 10
 SHARED_BYTES = 48 << 10
 """Shared memory that a block gets without asking the driver for more (CUDA C++ guide)."""
 
+MOST_SHARED_BYTES = 227 << 10
+"""Shared memory that a block of any card may ask for (CUDA C++ guide, capability 9.0)."""
+
+OWN_SHARED_BYTES = 1024  # own: what joining results takes, and what the driver keeps of a block's
+
+PORTABLE_CLUSTER = 8
+"""Blocks of a cluster that every card with clusters runs; more must be asked (CUDA C++ guide)."""
+
 REGISTERS_PER_BLOCKS = 65536
 REGISTERS_PER_THREAD = 255  # CUDA C++ guide, table of compute capabilities 7.0 to 10.0
 OWN_REGISTERS = 32  # own: addresses, counters and temporaries of these kernels, as ptxas reports
@@ -213,13 +226,31 @@ class Limits:
         threads: hardware threads.
         lanes: float32 elements in one of the processor's vectors. GCC takes wider vectors apart
             into single floats wherever it must compare or select.
+        shared_bytes: shared memory that a block of a GPU may ask for.
+        cluster: blocks in the GPU's largest cluster; 1 where it has none.
     """
 
     threads: int = 0
     lanes: int = 0
+    shared_bytes: int = 0
+    cluster: int = 0
 
 
 UNKNOWN = Limits()
+
+_BY_CAPABILITY = {
+    "7.0": (96, 1),
+    "7.5": (64, 1),
+    "8.0": (163, 1),
+    "8.6": (99, 1),
+    "8.7": (163, 1),
+    "8.9": (99, 1),
+    "9.0": (227, 16),
+    "10.0": (227, 16),
+    "12.0": (99, PORTABLE_CLUSTER),
+}
+"""KiB of shared memory that a block may ask for, and blocks of the largest cluster (CUDA C++
+programming guide, compute capabilities; above 8 only where the driver is asked for it)."""
 
 
 def limits_here(threads: int) -> Limits:
@@ -230,6 +261,17 @@ def limits_here(threads: int) -> Limits:
         words = set()
     lanes = 16 if "avx512f" in words else 8 if "avx2" in words else 4
     return Limits(threads=threads, lanes=lanes)
+
+
+def limits_of(machine: Machine) -> Limits:
+    """Return what schedules must know of a machine: this one's processor, or the GPU that it names.
+
+    Of a GPU whose compute capability is not known, nothing more is taken for granted than of all.
+    """
+    if machine.target == "cpu":
+        return limits_here(machine.threads)
+    kib, cluster = _BY_CAPABILITY.get(machine.facts.get("capability", ""), (SHARED_BYTES >> 10, 1))
+    return Limits(shared_bytes=kib << 10, cluster=cluster)
 
 
 def legal(schedule: Schedule, works: Sequence[Work], limits: Limits = UNKNOWN) -> str:
@@ -248,7 +290,7 @@ def legal(schedule: Schedule, works: Sequence[Work], limits: Limits = UNKNOWN) -
         return "several accumulators need a reduction"
     if isinstance(schedule, CpuSchedule):
         return _legal_cpu(schedule, works, limits)
-    return _legal_cuda(schedule, works)
+    return _legal_cuda(schedule, works, limits)
 
 
 def adapted(schedule: Schedule, work: Work) -> Schedule:
@@ -264,7 +306,7 @@ def adapted(schedule: Schedule, work: Work) -> Schedule:
     if not work.reductions or work.inner > 1:
         schedule = replace(schedule, accumulators=1)
     if isinstance(schedule, CudaSchedule):
-        return replace(schedule, rows=1) if work.mapped else schedule
+        return replace(schedule, rows=1, cluster=1) if work.mapped else schedule
     while schedule.unroll > 1 and schedule.vec * schedule.unroll > max(work.lanes, 8):
         unroll = schedule.unroll // 2
         accumulators = min(schedule.accumulators, unroll)
@@ -293,7 +335,37 @@ def _legal_cpu(schedule: CpuSchedule, works: Sequence[Work], limits: Limits) -> 
     return ""
 
 
-def _legal_cuda(schedule: CudaSchedule, works: Sequence[Work]) -> str:
+def staged_bytes(schedule: CudaSchedule, work: Work) -> int:
+    """Shared memory in which a block keeps its part of its rows between passes."""
+    if schedule.staging != "shared":
+        return 0
+    return work.slots[schedule.passes] * _elements_per_thread(schedule, work) * schedule.threads * 4
+
+
+def _elements_per_thread(schedule: CudaSchedule, work: Work) -> int:
+    span = schedule.threads // schedule.rows * schedule.cluster * schedule.vec
+    return -(-work.columns // span) * schedule.vec
+
+
+def _legal_cluster(schedule: CudaSchedule, works: Sequence[Work], limits: Limits) -> str:
+    size = schedule.cluster
+    if size == 1:
+        return ""
+    if limits.cluster == 1:
+        return "clusters need compute capability 9.0 or above, which this card is not known to have"
+    if limits.cluster and size > limits.cluster:
+        return f"the card's largest cluster has {limits.cluster} blocks, not {size}"
+    if schedule.rows > 1:
+        return f"a cluster's blocks share one row, so {schedule.rows} rows per block cannot be"
+    if all(work.mapped for work in works):
+        return "a cluster of blocks needs a reduction"
+    span = size * schedule.threads * schedule.vec
+    if all(work.columns < span for work in works):
+        return f"{size} blocks that read {span} elements at a time exceed every row"
+    return ""
+
+
+def _legal_cuda(schedule: CudaSchedule, works: Sequence[Work], limits: Limits) -> str:
     lanes = schedule.threads // schedule.rows
     if lanes < 32:
         return f"{schedule.rows} rows leave {lanes} of {schedule.threads} threads each; 32 at least"
@@ -303,6 +375,9 @@ def _legal_cuda(schedule: CudaSchedule, works: Sequence[Work]) -> str:
         return f"{schedule.accumulators} accumulators need as many elements in flight"
     if schedule.rows > 1 and all(work.mapped for work in works):
         return "several rows per block need a reduction"
+    if reason := _legal_cluster(schedule, works, limits):
+        return reason
+    most_shared = (limits.shared_bytes or MOST_SHARED_BYTES) - OWN_SHARED_BYTES
     limit = min(
         REGISTERS_PER_THREAD, REGISTERS_PER_BLOCKS // (schedule.threads * schedule.min_blocks)
     )
@@ -312,13 +387,10 @@ def _legal_cuda(schedule: CudaSchedule, works: Sequence[Work]) -> str:
         if not work.flat and work.columns % schedule.vec:
             return f"rows of {work.columns} elements do not divide by {schedule.vec}"
         registers = OWN_REGISTERS + work.tensors * schedule.vec * schedule.unroll
-        slots = work.slots[schedule.passes]
         if schedule.staging == "registers":
-            per_thread = -(-work.columns // (lanes * schedule.vec)) * schedule.vec
-            registers += slots * per_thread
+            registers += work.slots[schedule.passes] * _elements_per_thread(schedule, work)
         if registers > limit:
             return f"about {registers} registers per thread exceed {limit}"
-        shared = slots * work.columns * 4 * schedule.rows if schedule.staging == "shared" else 0
-        if shared > SHARED_BYTES - 1024:
-            return f"{shared} bytes of shared memory exceed {SHARED_BYTES - 1024}"
+        if (shared := staged_bytes(schedule, work)) > most_shared:
+            return f"{shared} bytes of shared memory exceed {most_shared}"
     return ""

@@ -61,7 +61,7 @@ def _moves(proposal: Proposal, prepared: "Prepared") -> Iterator[moves.Move]:
     from kernelpro.language import writer
     from kernelpro.language.parse import ProgramError
 
-    limits = schedule.limits_here(proposal.machine.threads)
+    limits = schedule.limits_of(proposal.machine)
     current = writer.find(proposal.parent.source)
     try:
         if current is not None:

@@ -16,7 +16,7 @@ from kernelpro.language.schedule import (
     Work,
     from_knobs,
     legal,
-    limits_here,
+    limits_of,
 )
 from kernelpro.records import Machine, Problem
 from kernelpro.spaces.table import SpaceError, Values
@@ -71,7 +71,7 @@ def combine(
     prepared = writer.prepare(problem)
     if prepared.reason:
         raise SpaceError(f"{problem.name} has no schedule space: {prepared.reason}")
-    limits = limits_here(machine.threads) if problem.target == "cpu" else Limits()
+    limits = limits_of(machine)
     values = _values(problem.target, machine, given)
     kind = CpuSchedule if problem.target == "cpu" else CudaSchedule
     fixed = {}
@@ -113,6 +113,9 @@ def _values(
     values = dict(KNOBS[target])
     if target == "cpu":
         values["threads"] = tuple(n for n in _THREADS if n <= max(1, machine.threads))
+    else:
+        # Others pay for rows that no block can keep alone; here they would be five times as many.
+        values["cluster"] = (1,)
     for knob, some in given.items():
         allowed = KNOBS[target].get(knob)
         if allowed is None:

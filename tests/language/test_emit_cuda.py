@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernelpro import problems
+from kernelpro import problems, targets
 from kernelpro.language.moves import default
 from kernelpro.language.program import with_schedules
-from kernelpro.language.schedule import KNOBS, CudaSchedule, legal
+from kernelpro.language.schedule import KNOBS, CudaSchedule, legal, limits_of
 from kernelpro.language.writer import first_program, prepare, write, write_program
 from kernelpro.problems.module import instantiate
 from kernelpro.records import Machine
 
-H100 = Machine(target="cuda", device="NVIDIA H100")
+H100 = Machine(target="cuda", device="NVIDIA H100", facts={"capability": "9.0"})
 
 
 def start(name: str, **sizes: int):
@@ -61,6 +61,32 @@ def test_kernels_with_different_schedules_compile_in_one_source(check_cubin):
     source = write_program(problem, with_schedules(program, [one, other]))
     assert "namespace schedule1 {" in source
     assert "0 bytes spill stores" in check_cubin(source)
+
+
+@pytest.mark.parametrize("staging", ["none", "registers", "shared"])
+@pytest.mark.parametrize("passes", ["multi", "one"])
+def test_a_cluster_of_blocks_shares_a_row(staging, passes, check_cubin):
+    problem, _ = start("row_softmax", rows=64, columns=65536)
+    schedule = CudaSchedule(threads=512, cluster=16, staging=staging, passes=passes, blocks=2)
+    source = write(problem, schedule)
+    assert "__cluster_dims__(16, 1, 1)" in source
+    assert "// 16 * 16" in source  # whole clusters are launched
+    assert "0 bytes spill stores" in check_cubin(source)
+
+
+def test_a_row_that_no_block_can_keep_starts_in_a_cluster_that_can(check_cubin):
+    problem = problems.load("row_softmax", target="cuda", sizes={"rows": 512, "columns": 393216})
+    works = prepare(problem).works
+    schedule = default(H100, works, "cuda", limits_of(H100))
+    assert isinstance(schedule, CudaSchedule)
+    assert (schedule.cluster, schedule.staging) == (8, "shared")
+    source = write(problem, schedule)
+    assert f"_allow(_region0, x.get_device(), {393216 * 4 // 8}, 8)" in source
+    check_cubin(source)
+    # Where clusters are not known to be, the row is read again.
+    other = default(replace(H100, facts={}), works, "cuda", limits_of(replace(H100, facts={})))
+    assert isinstance(other, CudaSchedule)
+    assert (other.cluster, other.staging) == (1, "none")
 
 
 def test_16_bit_floats_compile_for_an_h100(make_problem, check_cubin):
@@ -121,6 +147,32 @@ def test_a_bundled_problem_is_computed_right_on_the_gpu(name, load_candidate):
 def _wide(value):
     is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
     return value.double() if is_float else value
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("columns", [8192, 40004, 393216])
+def test_clusters_compute_a_softmax_right_on_the_gpu(columns, load_candidate):
+    machine = targets.get("cuda").machine()
+    problem, _ = start("row_softmax", rows=67, columns=columns)
+    works = prepare(problem).works
+    module = instantiate(problem)
+    inputs = [v.cuda() for v in module.inputs(5)]
+    want = module.model(3).double()(*[_wide(v) for v in inputs])
+    tried = 0
+    for cluster in (2, 4, 8, 16):
+        for staging in ("none", "registers", "shared"):
+            for passes, blocks, threads in (("multi", 0, 512), ("one", 1, 256)):
+                schedule = CudaSchedule(
+                    cluster=cluster, staging=staging, passes=passes, blocks=blocks, threads=threads
+                )
+                if legal(schedule, works, limits_of(machine)):
+                    continue
+                candidate = load_candidate(write(problem, schedule)).ModelNew().cuda()
+                for _ in range(3):
+                    mine = candidate(*inputs).double()
+                    assert (mine - want).abs().max() <= 2e-6 * want.max(), schedule
+                tried += 1
+    assert tried >= 8 or limits_of(machine).cluster == 1
 
 
 def _flat(value):

@@ -127,7 +127,7 @@ def test_every_action_of_the_shared_vocabulary_is_known():
         "more_rows_per_block fewer_rows_per_block one_pass two_pass stage_registers stage_shared "
         "stage_buffer stage_none streaming_stores normal_stores prefetch static_schedule "
         "dynamic_schedule larger_grain smaller_grain more_blocks_per_sm fewer_blocks_per_sm "
-        "read_only_loads less_unrolling recompute"
+        "read_only_loads less_unrolling recompute larger_cluster smaller_cluster"
     )
     assert set(words.split()) == set(ACTIONS)
 

@@ -15,8 +15,10 @@ from kernelpro.language.schedule import (
     adapted,
     from_knobs,
     legal,
+    limits_of,
     step,
 )
+from kernelpro.records import Machine
 
 WORK = Work(
     rows=512,
@@ -98,7 +100,9 @@ def test_a_cpu_schedule_beyond_the_machine_or_the_problem_is_not_legal(change, s
         ({"threads": 1024, "min_blocks": 4}, {}, "exceed 2048"),
         ({"vec": 8}, {}, "16-byte access"),
         ({"vec": 4}, {"columns": 1022}, "do not divide"),
-        ({"staging": "shared"}, {"columns": 16384}, "shared memory"),
+        ({"staging": "shared"}, {"columns": 65536}, "shared memory"),
+        ({"cluster": 4}, {"columns": 2048}, "exceed every row"),
+        ({"cluster": 4, "rows": 2}, {}, "share one row"),
         ({"staging": "registers", "threads": 32}, {"columns": 16384}, "registers per thread"),
         ({"staging": "registers"}, {"slots": {"multi": 0, "one": 0}}, "nothing can be staged"),
     ],
@@ -107,6 +111,22 @@ def test_a_cuda_schedule_beyond_the_chip_or_the_problem_is_not_legal(change, wor
     base = CudaSchedule()
     assert legal(base, [WORK]) == ""
     assert said in legal(replace(base, **change), [replace(WORK, **work)])
+
+
+def test_what_a_card_can_do_follows_from_its_capability():
+    wide = replace(WORK, columns=65536, slots={"multi": 1, "one": 1})
+    shared, cluster = CudaSchedule(staging="shared"), CudaSchedule(cluster=16)
+    h100, a100, old = (
+        limits_of(Machine(target="cuda", device="", facts=facts))
+        for facts in ({"capability": "9.0"}, {"capability": "8.0"}, {})
+    )
+    narrower = replace(wide, columns=36864)  # 144 KiB
+    assert [bool(legal(shared, [narrower], x)) for x in (h100, a100, old)] == [False, False, True]
+    assert [bool(legal(shared, [wide], x)) for x in (h100, a100, old)] == [True] * 3
+    assert [bool(legal(cluster, [wide], x)) for x in (h100, a100, old)] == [False, True, True]
+    assert legal(replace(shared, cluster=2), [wide], h100) == ""
+    rtx = limits_of(Machine(target="cuda", device="", facts={"capability": "12.0"}))
+    assert "largest cluster has 8 blocks" in legal(cluster, [wide], rtx)
 
 
 def test_one_step_moves_one_knob_and_stops_at_the_ends():
