@@ -21,12 +21,15 @@ import torch
 from kernelpro.errors import JudgeError, ProblemError
 from kernelpro.judge import raw
 from kernelpro.judge.inputs import (
+    LARGE_BYTES,
     Reference,
     answer,
     answer_like,
     disagreement,
     is_doubtful,
     perturb,
+    shipped,
+    size_bytes,
     zero_mean,
 )
 from kernelpro.judge.numerics import Expected, compare, expect
@@ -182,7 +185,7 @@ def _of_memory(problem: Problem, device: str) -> Iterator[Finding]:
 
 def _of_runs(problem: Problem, device: torch.device) -> Iterator[Finding]:
     module = instantiate(problem)
-    values = [list(module.inputs(seed)) for seed in SEEDS]
+    values = [_inputs(module, seed, device) for seed in SEEDS]
     generator = torch.Generator(device).manual_seed(SEEDS[0])
     signed = raw.map_tensors(values[0], lambda t: zero_mean(t, generator))
     model = module.model(SEEDS[0])
@@ -218,6 +221,17 @@ def _of_runs(problem: Problem, device: torch.device) -> Iterator[Finding]:
     sets = [_Answers(v, judged.expected_for(v, outputs), outputs) for v, outputs in answered]
     yield from _of_outputs(shipped, sets, device)
     yield from _of_parameters(module, device, values[0], problem)
+
+
+def _inputs(module: ProblemModule, seed: int, device: torch.device) -> list[Any]:
+    """Make inputs on the device; large ones leave it, where several answers must have room."""
+    value = shipped(module, seed, device)
+    if size_bytes(value) <= LARGE_BYTES:
+        return value
+    value = list(raw.map_tensors(value, torch.Tensor.cpu))
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,8 +114,8 @@ class Channel:
         end = time.monotonic() + deadline_s
         return end if self._phase_end is None else min(end, self._phase_end)
 
-    def attach(self, descriptors: list[int], deadline_s: float, **fields: Any) -> None:
-        """Hand the worker the descriptors of its blocks."""
+    def attach(self, descriptors: list[int], deadline_s: float, **fields: Any) -> dict[str, Any]:
+        """Hand the worker the descriptors of its blocks; returns its reply."""
         nonce = secrets.token_hex(8)
         end = self._end(deadline_s)
         self._send(json.dumps({"op": "attach", "nonce": nonce, **fields}).encode() + b"\n", end)
@@ -126,7 +126,7 @@ class Channel:
             raise Hung from None
         except OSError:
             raise Gone from None
-        self._reply(nonce, end, REPLY_BYTES)
+        return self._reply(nonce, end, REPLY_BYTES)
 
     def prepare(self, index: int, salt: int, deadline_s: float) -> None:
         """Have the inputs refilled for a timed call."""

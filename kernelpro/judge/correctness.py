@@ -131,7 +131,7 @@ def _outline_words(outline: Any) -> str:
     return str(outline)[:120]
 
 
-def read_outputs(out: mmap.mmap, expected: list[Expected]) -> list[torch.Tensor]:
+def read_outputs(out: mmap.mmap | torch.Tensor, expected: list[Expected]) -> list[torch.Tensor]:
     """View the outputs in a worker's output block, taken to be as expected."""
     outputs, offset = [], 0
     for each in expected:
@@ -171,7 +171,7 @@ def judge_calls(
         Failure: its worker failed.
     """
     findings = Findings()
-    expected = bank.expected(perturbed)
+    forms = bank.expected(perturbed)
     every = len(bank.sets) * bank.output_bytes
     times = max(1, min(settings.calls_per_set, settings.compare_bytes // max(every, 1)))
     # On a GPU the comparison itself is quicker than looking whether the bytes are known.
@@ -193,10 +193,10 @@ def judge_calls(
             findings.reject("mutated_input", f"forward changed its input {str(mutated)[:40]}")
             return findings
         note_memory(reply, bank, findings)
-        outputs = read_outputs(worker.out, expected[index])
+        outputs = read_outputs(worker.out, forms[index])
         _compare_unless_known(
             outputs,
-            expected[index],
+            bank.expected_of(index, perturbed),
             bank.sets[index].name,
             accepted,
             index,
@@ -206,7 +206,8 @@ def judge_calls(
         if not findings.ok:
             return findings
         if step in (1, least - 1) and order[step - 1] != index:
-            _check_earlier(worker, bank, order[step - 1], expected, accepted, findings, settings)
+            earlier = bank.expected_of(order[step - 1], perturbed)
+            _check_earlier(worker, bank, order[step - 1], earlier, accepted, findings, settings)
         if step + 1 >= least and time.monotonic() - began > settings.max_judging_s:
             break
     return findings
@@ -236,7 +237,7 @@ def _check_earlier(
     worker: WorkerProcess,
     bank: Bank,
     index: int,
-    expected: list[list[Expected]],
+    expected: list[Expected],
     accepted: dict[int, list[torch.Tensor]],
     findings: Findings,
     settings: JudgeSettings,
@@ -245,9 +246,9 @@ def _check_earlier(
     reply = worker.channel.request("fetch", settings.call_deadline_s, earlier=True)
     again = Findings()
     if form_error(reply, bank, worker.device) is None:
-        outputs = read_outputs(worker.out, expected[index])
+        outputs = read_outputs(worker.out, expected)
         _compare_unless_known(
-            outputs, expected[index], bank.sets[index].name, accepted, index, again, keep=False
+            outputs, expected, bank.sets[index].name, accepted, index, again, keep=False
         )
         if again.ok:
             return

@@ -2,7 +2,10 @@
 
 A bank holds four sets: two as the problem ships them, a near-duplicate of the second (same head
 and tail, the middle permuted, which value-sampling caches take for the same), and one with
-zero-mean values, where low precision shows. Parameters are perturbed, so that those a module
+zero-mean values, where low precision shows. Of tensors so large that a GPU would not hold them all
+there are two sets: one as shipped and the zero-mean one; that nothing is remembered between calls
+then shows where elements are swapped and rows spliced. On a GPU the sets are made and stay there.
+Parameters are perturbed, so that those a module
 starts with (ones and zeros) cannot be taken for constants. Knows nothing of candidates.
 """
 
@@ -13,14 +16,14 @@ import os
 import random
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 
 from kernelpro.errors import JudgeError, ProblemError
-from kernelpro.judge import raw, switches
+from kernelpro.judge import device_block, raw, switches
 from kernelpro.judge.numerics import Expected, compare, expect
 from kernelpro.problems.module import ProblemModule, instantiate
 from kernelpro.records import Check, Problem
@@ -31,6 +34,7 @@ KEPT_ENDS = 64  # elements of head and tail that a near-duplicate shares
 MANY_ZEROS = 0.01  # above this share, zeros are structure (triangles, masks) and are kept
 FEW_VALUES = 16  # a tensor of so few distinct values is a mask or a label, not data
 CRUDE = 0.1  # of the output's rms: a half-precision reference does not err by more
+LARGE_BYTES = 1 << 30  # own: of a call's inputs and outputs; sixteen such pieces fit any recent GPU
 SENSITIVE = 0.1  # own: of the reference's error; rounding once more changes noise by as much
 NUDGE_SEEDS = (1, 2, 3, 4)  # constants, so that an audit is the same each time
 
@@ -41,8 +45,8 @@ class InputSet:
 
     Attributes:
         name: `shipped-0`, `shipped-1`, `near-duplicate` or `zero-mean`.
-        value: the arguments; tensors on the CPU.
-        tree: their description for a worker.
+        value: the arguments; tensors on the CPU, or on the GPU if the bank is there.
+        tree: their description for a worker: places in the bank's block, or in one of their own.
     """
 
     name: str
@@ -80,7 +84,7 @@ def near_duplicate(tensor: torch.Tensor, generator: torch.Generator) -> torch.Te
     small = tensor.numel() <= 4 * KEPT_ENDS
     if small or not tensor.is_floating_point() or _is_symmetric(tensor):
         return tensor
-    changed = raw.dense(tensor).clone(memory_format=torch.preserve_format)
+    changed = raw.packed(tensor).clone(memory_format=torch.preserve_format)
     middle = raw.flat(changed)[KEPT_ENDS:-KEPT_ENDS]
     places = middle != 0
     if float(places.float().mean()) < 1 - MANY_ZEROS:
@@ -100,15 +104,17 @@ def zero_mean(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Replace a float tensor by normal values of the same rms; zeros that are many stay."""
     if not tensor.is_floating_point() or not tensor.numel() or _has_few_values(tensor):
         return tensor
-    dense = raw.dense(tensor)
+    dense = raw.packed(tensor)
     wide = dense.to(torch.float32)
     rms = float(wide.square().mean().sqrt())
-    drawn = torch.randn(wide.shape, generator=generator, device=generator.device).cpu() * rms
+    drawn = torch.randn(wide.shape, generator=generator, device=generator.device).mul_(rms)
+    drawn = drawn.to(dense.device)
     if _is_symmetric(tensor):
         drawn = (drawn + drawn.transpose(-1, -2)) / 2**0.5
     if float((wide == 0).float().mean()) > MANY_ZEROS:
         drawn = drawn * (wide != 0)
-    return torch.empty_strided(dense.shape, dense.stride(), dtype=dense.dtype).copy_(drawn)
+    empty = torch.empty_strided(dense.shape, dense.stride(), dtype=dense.dtype, device=dense.device)
+    return empty.copy_(drawn)
 
 
 def perturb(model: torch.nn.Module, seed: int) -> None:
@@ -123,10 +129,38 @@ def perturb(model: torch.nn.Module, seed: int) -> None:
             parameter.add_((noise * PERTURBATION * max(rms, LEAST_RMS)).to(parameter))
 
 
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
+def shipped(module: ProblemModule, seed: int, device: torch.device) -> list[Any]:
+    """Make the problem's own inputs, on the device as far as the file lets them be made there.
+
+    Raises:
+        ProblemError: get_inputs() raises, or does not return a list.
+    """
+    if device.type != "cpu":
+        try:
+            with device:
+                return list(raw.map_tensors(module.inputs(seed), lambda t: t.to(device)))
+        except ProblemError:
+            pass  # it has a generator of the CPU, say
+    return list(raw.map_tensors(module.inputs(seed), lambda t: t.to(device)))
+
+
+def _can_stay_on(device: torch.device) -> bool:
+    """Whether input sets can be made on the device and be handed to workers there."""
+    return device.type == "cuda" and device_block.is_possible()
+
+
+def size_bytes(value: Any) -> int:
+    """Bytes of the tensors in a value."""
+    return sum(t.numel() * t.element_size() for t in raw.tensors_in(value))
+
+
+def _wide(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Copy a tensor to a device, in float64 or complex128 if it has a narrower such type."""
     if tensor.is_floating_point():
-        return tensor.double()
-    return tensor.to(torch.complex128) if tensor.is_complex() else tensor
+        return tensor.to(device, torch.float64, copy=True)
+    if tensor.is_complex():
+        return tensor.to(device, torch.complex128, copy=True)
+    return tensor.to(device, copy=True)
 
 
 def yardstick(native: torch.Tensor, wide: torch.Tensor, policy: str) -> Expected:
@@ -198,7 +232,9 @@ class Reference:
             for n, (tensor, version) in enumerate(zip(tensors, versions, strict=True))
             if tensor._version != version
         }
-        return [t.detach().clone() for t in raw.tensors_in(result)]
+        del arguments
+        outputs = [t.detach() for t in raw.tensors_in(result)]
+        return [t.clone() if _is_borrowed(t, tensors, self.native) else t for t in outputs]
 
     def expected(self, value: Sequence[Any]) -> list[Expected]:
         """Return what each output must be on these arguments."""
@@ -239,7 +275,7 @@ class Reference:
         """Return the outputs in float64, or the native ones where that cannot be had."""
         if self.double is None:
             return native
-        arguments = raw.map_tensors(list(value), lambda t: _wide(t.to(self.device, copy=True)))
+        arguments = raw.map_tensors(list(value), lambda t: _wide(t, self.device))
         default = torch.get_default_dtype()
         try:
             torch.set_default_dtype(torch.float64)
@@ -257,6 +293,19 @@ class Reference:
             self.double = None
             return native
         return outputs
+
+
+def _is_borrowed(
+    output: torch.Tensor, inputs: Sequence[torch.Tensor], model: torch.nn.Module
+) -> bool:
+    """Whether an output lies in memory that others have or may change: it is then copied.
+
+    Small ones are always copied, so that a part of a large tensor does not keep all of it.
+    """
+    if size_bytes(output) < LARGE_BYTES:
+        return True
+    owners = (*inputs, *model.parameters(), *model.buffers())
+    return any(_share_memory(one, output) for one in owners)
 
 
 def answer(problem: Problem, reference: Reference, value: Sequence[Any]) -> list[torch.Tensor]:
@@ -321,7 +370,11 @@ class Bank:
         spliceable: positions of those that take part of their rows from another set.
         notes: machine-readable remarks, such as `zero_mean_skipped`.
         output_bytes: bytes of one call's outputs.
-        block_bytes: size of the block that one call's outputs, or all gradients, need.
+        block_bytes: size of the block that one call's outputs, or all gradients, need; where the
+            sets are handed over through it, one of these too.
+        on_device: the sets are on the GPU, each with a tree of places in a block of its own.
+        is_large: a call's inputs and outputs are so large that there are two sets, and that what
+            the outputs must be is computed each time anew.
     """
 
     def __init__(self, problem: Problem, device: str) -> None:
@@ -335,6 +388,8 @@ class Bank:
         self._generator = torch.Generator(device).manual_seed(secrets.randbelow(2**63))
         self.notes: tuple[str, ...] = ()
         self.descriptor = -1
+        self.on_device = self.is_large = False
+        self._store = raw.Store()
         self.output_bytes = self.block_bytes = 0
         self._references: dict[bool, Reference] = {}
         self._expected: dict[bool, list[list[Expected]]] = {}
@@ -359,11 +414,47 @@ class Bank:
             self.descriptor = -1
 
     def expected(self, perturbed: bool) -> list[list[Expected]]:
-        """Return what the outputs must be, for each set and output."""
+        """Return what the outputs must be, for each set and output; without values if large."""
         if perturbed not in self._expected:
             reference = self.reference(perturbed)
-            self._expected[perturbed] = [reference.expected(s.value) for s in self.sets]
+            self._expected[perturbed] = [
+                [self._remembered(each) for each in reference.expected(s.value)] for s in self.sets
+            ]
+            self._give_back()
         return self._expected[perturbed]
+
+    def expected_of(self, index: int, perturbed: bool) -> list[Expected]:
+        """Return what one set's outputs must be, with their values."""
+        if not self.is_large:
+            return self.expected(perturbed)[index]
+        self._give_back()
+        return self.reference(perturbed).expected(self.sets[index].value)
+
+    def copy_set(self, index: int, block: Any) -> None:
+        """Write a set of a bank on a device to a block of bytes there, as its tree says."""
+        store = raw.Store(on_device=True)
+        store.tree(self.sets[index].value)
+        store.copy_into(block)
+        if block.device.type == "cuda":
+            torch.cuda.synchronize()  # another process reads it
+
+    def leave_device(self) -> None:
+        """Put the sets into the block that workers read, where no GPU memory can be shared."""
+        store = raw.Store(tensors=list(self._store.tensors), size=self._store.size)
+        trees = [store.tree(each.value) for each in self.sets]
+        self.close()
+        self.on_device = False
+        self._seal(store, [(s.name, s.value) for s in self.sets], trees)
+
+    def _remembered(self, expected: Expected) -> Expected:
+        if not self.is_large:
+            return expected
+        return replace(expected, values=expected.values.new_empty(0), native=None)
+
+    def _give_back(self) -> None:
+        """Give the GPU the memory back that torch keeps of large tensors."""
+        if self.is_large and self._device.type == "cuda":
+            torch.cuda.empty_cache()
 
     def expected_after_swaps(self, index: int, salt: int, perturbed: bool) -> list[Expected]:
         """Return what the outputs must be for a timed call: rows of two sets, elements swapped."""
@@ -378,6 +469,7 @@ class Bank:
             raw.splice(tensors[k], donors[k], cut)
         for k, pairs in zip(self.swappable, places, strict=True):
             raw.swap(tensors[k], pairs)
+        self._give_back()
         return self.reference(perturbed).expected(value)
 
     @property
@@ -414,22 +506,25 @@ class Bank:
 
     def _make(self, device: torch.device) -> None:
         self._device = device
+        self.on_device = _can_stay_on(device)
         values = self._values()
         reference = self.reference(True)
-        first = self._first_answer(reference, values[0][1])
-        if answer_like(reference, values[-1][1], first) is None:
-            values.pop()
-            self.notes += ("zero_mean_skipped",)
         store = raw.Store()
         try:
-            trees = [store.tree(value) for _, value in values]
             self.args, self.kwargs = self._constructor(store)
+            parameters = list(reference.native.parameters())
+            self.places = [store.tree(p)["tensor"] for p in parameters]
+            self._store = replace(store, tensors=list(store.tensors))
+            if self.on_device:
+                trees = [raw.Store(on_device=True).tree(value) for _, value in values]
+            else:
+                trees = [store.tree(value) for _, value in values]
         except TypeError as error:
             raise JudgeError(
                 f"problem {self.problem.name}: {error}; use tensors, numbers and strings"
             ) from None
         shapes = {
-            tuple((t.shape, t.dtype, raw.dense(t).stride()) for t in raw.tensors_in(v))
+            tuple((t.shape, t.dtype, raw.packed(t).stride()) for t in raw.tensors_in(v))
             for _, v in values
         }
         if len(shapes) > 1:
@@ -437,15 +532,8 @@ class Bank:
                 f"problem {self.problem.name}: get_inputs must give the same shapes and types "
                 "each time it is called, in the same layout, but gave different ones"
             )
-        parameters = list(reference.native.parameters())
         self.parameters = [[raw.dtype_name(p.dtype), list(p.shape)] for p in parameters]
-        self.places = [store.tree(p)["tensor"] for p in parameters]
-        self.descriptor = store.seal("inputs")
-        block = raw.private_map(self.descriptor)
-        self.sets = tuple(
-            InputSet(name=name, value=raw.untree(tree, lambda p: raw.take(block, p)), tree=tree)
-            for (name, _), tree in zip(values, trees, strict=True)
-        )
+        self._seal(store, values, trees)
         self.swappable = self._swappable(raw.tensors_in(self.sets[0].value))
         self.spliceable = self._spliceable()
         answers = self.expected(True)
@@ -459,19 +547,54 @@ class Bank:
             self.output_bytes,
             sum(raw.aligned(t.numel() * t.element_size()) for t in differentiable),
         )
+        if self.on_device:
+            one_set = raw.Store(on_device=True)
+            one_set.tree(self.sets[0].value)
+            self.block_bytes = max(self.block_bytes, one_set.size)
+
+    def _seal(
+        self, store: raw.Store, values: Sequence[tuple[str, list[Any]]], trees: Sequence[Any]
+    ) -> None:
+        """Make the block of what is in the store, and the sets: views of it, or on the device."""
+        self.descriptor = store.seal("inputs")
+        block = raw.private_map(self.descriptor)
+        self.sets = tuple(
+            InputSet(
+                name=name,
+                value=value
+                if self.on_device
+                else raw.untree(tree, lambda place: raw.take(block, place)),
+                tree=tree,
+            )
+            for (name, value), tree in zip(values, trees, strict=True)
+        )
 
     def _values(self) -> list[tuple[str, list[Any]]]:
+        """Make the sets, as many as the device can hold of tensors of their size."""
         self._shipped_seeds = [secrets.randbelow(2**31) for _ in range(2)]
-        shipped = [list(self._module.inputs(seed)) for seed in self._shipped_seeds]
+        device = self._device if self.on_device else torch.device("cpu")
+        one = shipped(self._module, self._shipped_seeds[0], device)
+        reference = self.reference(True)
+        first = self._first_answer(reference, one)
+        self.is_large = self.on_device and size_bytes([one, first]) > LARGE_BYTES
         generator = self._generator
-        near = raw.map_tensors(shipped[1], lambda t: near_duplicate(t, generator))
-        signed = raw.map_tensors(shipped[0], lambda t: zero_mean(t, generator))
-        return [
-            ("shipped-0", shipped[0]),
-            ("shipped-1", shipped[1]),
-            ("near-duplicate", near),
-            ("zero-mean", signed),
-        ]
+        signed = raw.map_tensors(one, lambda t: zero_mean(t, generator))
+        is_answered = answer_like(reference, signed, first) is not None
+        del first
+        sets = [("shipped-0", one)]
+        if not (self.is_large and is_answered):
+            two = shipped(self._module, self._shipped_seeds[1], device)
+            sets.append(("shipped-1", two))
+            if not self.is_large:
+                near = raw.map_tensors(two, lambda t: near_duplicate(t, generator))
+                sets.append(("near-duplicate", near))
+        if is_answered:
+            sets.append(("zero-mean", signed))
+        else:
+            self.notes += ("zero_mean_skipped",)
+        if self.is_large:
+            self.notes += ("two_input_sets",)
+        return sets
 
     def reference(self, perturbed: bool) -> Reference:
         """Return the reference, with the parameters as constructed or perturbed."""

@@ -303,6 +303,9 @@ class Judge:
         )
         parts: list[Measurement] = []
         evaluation: Evaluation | None = None
+        if self._trial is not None and self._trial.bank.is_large:
+            self._trial.close()  # the device has no room for two; it is made anew when asked for
+            self._trial = None
         for number in range(max(1, given.confirm_workers)):
             trial = Trial(self.problem, self.zygote, given if number else many, self._kind)
             try:
@@ -414,14 +417,20 @@ class Judge:
                 measured = trial.measured = trial.time(worker)
         except Failure as failure:
             return self._failed(trial, failure, worker, step)
+        except torch.OutOfMemoryError:
+            return self._no_room(trial, worker, step)
         with _phase(phases, "judge"):
             for challenge in measured.challenges:
                 if challenge.problem is not None:
                     findings.reject(*challenge.problem)
                     continue
+                try:
+                    expected = bank.expected_after_swaps(challenge.index, challenge.salt, perturbed)
+                except torch.OutOfMemoryError:
+                    return self._no_room(trial, worker, "comparing a timed call")
                 compare_outputs(
                     challenge.outputs,
-                    bank.expected_after_swaps(challenge.index, challenge.salt, perturbed),
+                    expected,
                     f"{bank.sets[challenge.index].name}, timed",
                     findings,
                 )
@@ -450,6 +459,22 @@ class Judge:
             worker.end()
             trial.prove_device()
         return evaluation
+
+    def _no_room(self, trial: Trial, worker: WorkerProcess, step: str) -> Evaluation:
+        """What becomes of a candidate beside which the reference has no memory left."""
+        worker.end()
+        torch.cuda.empty_cache()
+        words = f"in {step} the device had no memory left for the reference beside it"
+        return Evaluation(
+            outcome=Outcome.RUNTIME_ERROR,
+            message=f"{words}; take less memory, or make the problem's sizes smaller",
+            verdict=Verdict(
+                decision="reject",
+                reasons=("memory",),
+                isolation=self.zygote.isolation,
+                evidence=evidence(trial.bank, self.zygote.isolation, None),
+            ),
+        )
 
     def _wrong(self, trial: Trial, findings: Findings) -> Evaluation:
         return Evaluation(
@@ -480,7 +505,7 @@ class Judge:
             )
             value = reply.get("value")
             share = own_kernels.decide(value if isinstance(value, dict) else {}, policy, findings)
-        if trial.settings.other_shapes and findings.ok:
+        if trial.settings.other_shapes and findings.ok and not trial.bank.is_large:
             shapes.check_shapes(worker, self._other_shapes(), trial.settings, findings)
         return share
 

@@ -29,10 +29,20 @@ def place(
     same: bool = reply.get("parameters") == bank.parameters
     if same and bank.places:
         worker.channel.request("overwrite", settings.call_deadline_s, places=bank.places)
+    if bank.on_device and not worker.shares_device:
+        bank.leave_device()
+        worker.attach(bank.descriptor, bank.block_bytes, settings.start_deadline_s)
+    if bank.on_device:
+        for index, each in enumerate(bank.sets):
+            bank.copy_set(index, worker.out)
+            worker.channel.request(
+                "take", settings.call_deadline_s, tree=each.tree, first=index == 0
+            )
     worker.channel.request(
         "stage",
         settings.call_deadline_s,
         sets=[s.tree for s in bank.sets],
+        taken=bank.on_device,
         swappable=bank.swappable,
         spliceable=bank.spliceable,
     )

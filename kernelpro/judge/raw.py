@@ -39,7 +39,12 @@ def aligned(size: int) -> int:
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor on the CPU, with its own strides where they leave no gaps or overlaps."""
-    tensor = tensor.detach().cpu()
+    return packed(tensor.detach().cpu())
+
+
+def packed(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor with its own strides where they leave no gaps or overlaps."""
+    tensor = tensor.detach()
     expected = 1
     order = sorted(range(tensor.dim()), key=lambda d: (tensor.stride(d), tensor.shape[d]))
     for d in order:
@@ -87,10 +92,17 @@ def copied(line: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 @dataclass(slots=True)
 class Store:
-    """Collects tensors for one block; `tree` describes a value, `seal` makes the block."""
+    """Collects tensors for one block; `tree` describes a value, `seal` makes the block.
+
+    Attributes:
+        tensors: what goes into the block, in order.
+        size: bytes so far.
+        on_device: tensors stay on their device, for `copy_into` instead of `seal`.
+    """
 
     tensors: list[torch.Tensor] = field(default_factory=list)
     size: int = 0
+    on_device: bool = False
 
     def tree(self, value: Any) -> Any:
         """Describe a value, taking its tensors into the block.
@@ -99,7 +111,7 @@ class Store:
             TypeError: the value holds something that is neither a tensor nor plain.
         """
         if isinstance(value, torch.Tensor):
-            tensor = dense(value)
+            tensor = packed(value) if self.on_device else dense(value)
             place = {
                 "tensor": [
                     self.size,
@@ -122,6 +134,14 @@ class Store:
             return {"dtype": dtype_name(value)}
         raise TypeError(f"a value of type {type(value).__name__} cannot be handed to a worker")
 
+    def copy_into(self, block: torch.Tensor) -> None:
+        """Write the tensors to a block of bytes on their device."""
+        offset = 0
+        for tensor in self.tensors:
+            size = tensor.numel() * tensor.element_size()
+            block[offset : offset + size].copy_(as_bytes(tensor))
+            offset += aligned(size)
+
     def seal(self, name: str) -> int:
         """Write the tensors to a block that nobody can change any more; returns its descriptor."""
         descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -143,11 +163,14 @@ class Store:
         return descriptor
 
 
-def take(block: mmap.mmap, place: Sequence[Any]) -> torch.Tensor:
-    """View the tensor at a place in a block, without copying it."""
+def take(block: mmap.mmap | torch.Tensor, place: Sequence[Any]) -> torch.Tensor:
+    """View the tensor at a place in a block (mapped memory, or a tensor's bytes); no copy."""
     offset, name, shape, stride = place
     dtype = DTYPES[name]
     count = math.prod(shape)
+    if isinstance(block, torch.Tensor):
+        part = block[offset : offset + count * dtype.itemsize].view(dtype)
+        return part.as_strided(shape, stride, part.storage_offset())
     if count == 0:
         return torch.empty(shape, dtype=dtype)
     line = torch.frombuffer(block, dtype=dtype, count=count, offset=offset)

@@ -9,6 +9,8 @@ which also shows what a kernel does with a tail.
 from collections.abc import Iterator
 from dataclasses import replace
 
+import torch
+
 from kernelpro.errors import KernelproError
 from kernelpro.judge.channel import Failure
 from kernelpro.judge.correctness import Findings, judge_calls
@@ -57,7 +59,12 @@ def _sizes(problem: Problem) -> Iterator[tuple[str, int]]:
 
 
 def _shapes(module: ProblemModule) -> list[object]:
-    return [getattr(value, "shape", None) for value in module.inputs(0)]
+    try:
+        with torch.device("meta"):  # shapes without values
+            inputs = module.inputs(0)
+    except KernelproError:
+        inputs = module.inputs(0)
+    return [getattr(value, "shape", None) for value in inputs]
 
 
 def check_shapes(

@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from kernelpro.judge import raw, switches
+from kernelpro.judge import device_block, raw, switches
 from kernelpro.judge.autograd import pull_back
 from kernelpro.judge.tampering import Snapshot
 from kernelpro.judge.watch import Watch
@@ -70,6 +70,15 @@ def _copied(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone() if type(tensor) is _tensor else tensor
 
 
+def _tensors_at(
+    tree: Any, block: mmap.mmap | torch.Tensor, own: Callable[[torch.Tensor], torch.Tensor]
+) -> list[torch.Tensor]:
+    """Make this process's own copy of each tensor that a tree places in a block."""
+    tensors: list[torch.Tensor] = []
+    raw.untree(tree, lambda place: tensors.append(own(raw.take(block, place))))
+    return tensors
+
+
 def _keep_source(path: str, source: str) -> None:
     """Put the source where Triton and tracebacks look for it: a file, or on a full disk memory."""
     try:
@@ -93,6 +102,7 @@ class Worker:
         self.device = torch.device("cpu")
         self.block: mmap.mmap | None = None
         self.out: mmap.mmap | None = None
+        self.shared: torch.Tensor | None = None
         self.model: Any = None
         self.sets: list[list[torch.Tensor]] = []
         self.arguments: list[Any] = []
@@ -128,7 +138,15 @@ class Worker:
             os.close(descriptor)
         if self.device.type == "cuda":
             self.flush = torch.empty(request["flush_bytes"], dtype=torch.uint8, device=self.device)
-        return {}
+        if self.shared is not None:
+            device_block.let_go(self.shared)
+            self.shared = None
+        if request["shared"]:
+            try:
+                self.shared = device_block.opened(request["shared"], request["shared_bytes"])
+            except Exception:  # the judge then takes the host's memory
+                return {"shared": False}
+        return {"shared": self.shared is not None}
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Import the candidate and construct ModelNew as the reference is constructed."""
@@ -185,20 +203,23 @@ class Worker:
                 parameter.copy_(raw.take(self.block, place))
         return {}
 
+    def take_set(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Copy an input set that the judge has put into the shared block."""
+        assert self.shared is not None
+        if request["first"]:
+            self.sets, self.live, self.arguments = [], [], []
+        self.sets.append(_tensors_at(request["tree"], self.shared, _copied))
+        _synchronize()
+        return {}
+
     def stage(self, request: dict[str, Any]) -> dict[str, Any]:
         """Put the input sets on the device; calls reuse one set of live tensors."""
         assert self.block is not None
-        block = self.block
-        self.sets = []
-        for tree in request["sets"]:
-            tensors: list[torch.Tensor] = []
-
-            def view(place: Sequence[Any], into: list[torch.Tensor] = tensors) -> torch.Tensor:
-                into.append(raw.take(block, place).to(self.device))
-                return into[-1]
-
-            raw.untree(tree, view)
-            self.sets.append(tensors)
+        if not request["taken"]:
+            self.sets = [
+                _tensors_at(tree, self.block, lambda tensor: tensor.to(self.device))
+                for tree in request["sets"]
+            ]
         self.live = []
 
         def alive(place: Sequence[Any]) -> torch.Tensor:
@@ -378,7 +399,7 @@ class Worker:
             # Before anything else, and before the device is waited for: a result that another
             # thread or stream fills in later is taken as it is now.
             result = self.result
-            if self.device.type == "cuda":
+            if self.device.type == "cuda" and self.shared is None:
                 result = raw.map_tensors(result, _copied)
                 torch.cuda.synchronize()
             self.kept = self._dump(result, self.result)
@@ -423,14 +444,18 @@ class Worker:
             about["stride"] = list(returned.stride())
             about["inputs"] = [n for n, t in enumerate(self.live) if _same_storage(t, returned)]
             size = tensor.numel() * tensor.element_size()
-            fits = offset + size <= len(self.out)
-            if size and fits and tensor.device.type in ("cpu", "cuda"):
-                place = [offset, about["dtype"], about["shape"], None]
-                line = torch.frombuffer(
-                    self.out, dtype=tensor.dtype, count=tensor.numel(), offset=place[0]
-                )
+            room = len(self.out) if self.shared is None else self.shared.numel()
+            if size and offset + size <= room and tensor.device.type in ("cpu", "cuda"):
+                if self.shared is None:
+                    line = torch.frombuffer(
+                        self.out, dtype=tensor.dtype, count=tensor.numel(), offset=offset
+                    )
+                else:
+                    line = self.shared[offset : offset + size].view(tensor.dtype)
                 line.view(tensor.shape).copy_(tensor.detach().resolve_conj().resolve_neg())
             offset += raw.aligned(size)
+        if self.shared is not None:
+            _synchronize()  # the judge reads as soon as it has the answer
         return {"outline": raw.outline(result), "tensors": described}
 
     # --- the loop ---------------------------------------------------------------------------
@@ -463,6 +488,7 @@ OPERATIONS: dict[str, Callable[[Worker, dict[str, Any]], dict[str, Any]]] = {
     "load_reference": Worker.load_reference,
     "overwrite": Worker.overwrite,
     "construct": Worker.construct,
+    "take": Worker.take_set,
     "stage": Worker.stage,
     "call": Worker.call,
     "fetch": Worker.fetch,

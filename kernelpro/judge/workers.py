@@ -8,7 +8,9 @@ import threading
 from pathlib import Path
 from typing import Protocol
 
-from kernelpro.judge import processes, raw
+import torch
+
+from kernelpro.judge import device_block, processes, raw
 from kernelpro.judge.channel import Channel
 from kernelpro.judge.drain import OutputDrain
 from kernelpro.judge.settings import JudgeSettings
@@ -54,16 +56,24 @@ class WorkerProcess:
         self.device = "cpu"
         self.excess: tuple[str, str] | None = None
         self._out: mmap.mmap | None = None
+        self._shared: device_block.DeviceBlock | None = None
         self._warming = ""
         self._ended = False
         self._lock = threading.Lock()
         self.drain = OutputDrain(output, zygote.settings.output_bytes, self._flooded)
 
     @property
-    def out(self) -> mmap.mmap:
-        """The block in which the worker leaves its outputs."""
+    def out(self) -> mmap.mmap | torch.Tensor:
+        """The block in which the worker leaves its outputs: mapped memory, or a GPU's bytes."""
+        if self._shared is not None:
+            return self._shared.memory
         assert self._out is not None, "attach() comes first"
         return self._out
+
+    @property
+    def shares_device(self) -> bool:
+        """Whether `out` is the GPU's memory, through which inputs can be handed over too."""
+        return self._shared is not None
 
     @property
     def alive(self) -> bool:
@@ -96,13 +106,32 @@ class WorkerProcess:
             Failure: the worker failed.
         """
         self.ready(deadline_s)
-        outputs, self._out = raw.output_block(output_bytes)
+        shared = device_block.make(output_bytes) if self.device == "cuda" else None
+        outputs, block = raw.output_block(0 if shared is not None else output_bytes)
         try:
-            self.channel.attach(
-                [inputs, outputs], deadline_s, device=self.device, flush_bytes=FLUSH_BYTES
+            reply = self.channel.attach(
+                [inputs, outputs],
+                deadline_s,
+                device=self.device,
+                flush_bytes=FLUSH_BYTES,
+                shared="" if shared is None else shared.handle,
+                shared_bytes=output_bytes,
             )
+        except BaseException:
+            if shared is not None:
+                self.end()
+                shared.close()
+            raise
         finally:
             os.close(outputs)
+        if shared is not None and reply.get("shared") is not True:
+            shared.close()
+            device_block.refuse()
+            self.attach(inputs, output_bytes, deadline_s)
+            return
+        before, self._shared, self._out = self._shared, shared, block
+        if before is not None:
+            before.close()  # the worker has let go of it
 
     def offer(self, build: Build | None) -> None:
         """Let the candidate's loader find what was built ahead, which it cannot change."""
@@ -136,6 +165,9 @@ class WorkerProcess:
             self._reap(5.0)
         self.channel.close()
         self._out = None
+        if self._shared is not None:
+            self._shared.close()
+            self._shared = None
         self.drain.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
