@@ -40,6 +40,7 @@ from kernelpro.settings import cache_folder
 VERSION = 4  # of what is looked for; a cached audit of another version is made again
 DEGENERATE = 1e-6  # of the output's rms: outputs that differ less are the same
 LOOSE = (1e-4, 1e-2)  # absolute tolerances in common use, under which tiny outputs vanish
+AT_ONCE = 20  # so many times the inputs' bytes are held at most, if outputs are of their size
 COPIES = 4  # inputs, parameters and outputs are held so often at once
 MOST_PARAMETERS = 64  # more than these are perturbed together
 SEEDS = (11, 12)  # of the inputs; an audit is the same each time, the judge's seeds are its own
@@ -224,9 +225,12 @@ def _of_runs(problem: Problem, device: torch.device) -> Iterator[Finding]:
 
 
 def _inputs(module: ProblemModule, seed: int, device: torch.device) -> list[Any]:
-    """Make inputs on the device; large ones leave it, where several answers must have room."""
+    """Make inputs on the device; they leave it where the audit's answers would have no room."""
     value = shipped(module, seed, device)
-    if size_bytes(value) <= LARGE_BYTES:
+    size = size_bytes(value)
+    if size <= LARGE_BYTES or (
+        device.type == "cuda" and AT_ONCE * size < torch.cuda.mem_get_info()[0]
+    ):
         return value
     value = list(raw.map_tensors(value, torch.Tensor.cpu))
     if device.type == "cuda":

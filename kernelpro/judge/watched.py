@@ -63,15 +63,13 @@ def load(request: dict[str, Any]) -> tuple[Any, list[Any], Any]:
     """
     import torch
 
+    from kernelpro.judge.inputs import shipped
     from kernelpro.problems.module import instantiate
     from kernelpro.records import Problem
 
     module = instantiate(Problem(**request["problem"]))
     device = torch.device("cuda" if request["problem"]["target"] == "cuda" else "cpu")
-    inputs = [
-        value.to(device) if isinstance(value, torch.Tensor) else value
-        for value in module.inputs(SEED)
-    ]
+    inputs = shipped(module, SEED, device)
     if request["candidate"] is None:
         return module.model(SEED).to(device), inputs, device
     spec = importlib.util.spec_from_file_location("candidate", request["candidate"])

@@ -26,8 +26,8 @@ class Budget:
 
     Attributes:
         iterations: candidates, not counting the baseline; None for no limit.
-        seconds: wall time since the search began; None for no limit. A step that has begun is
-            finished.
+        seconds: wall time since the baseline was measured; None for no limit. A step that has
+            begun is finished.
     """
 
     iterations: int | None = None

@@ -178,6 +178,11 @@ class Search:
         """Seconds that the search has been running, earlier runs that it resumed included."""
         return self._clock() - self._began
 
+    @property
+    def trying_s(self) -> float:
+        """Seconds of it since the baseline was measured: what candidates may take."""
+        return self.clock_s - self.tree[0].step.clock_s if len(self.tree) else 0.0
+
     def run(self) -> SearchEnd:
         """Search until the budget is spent, nothing is left to try, or Ctrl-C.
 
@@ -371,7 +376,7 @@ class Search:
                     Reason.SPEED_OF_LIGHT,
                     f"step {best.index} takes {ratio:.2f} x the speed-of-light time",
                 )
-        spent = self.budget.spent(len(self.tree) - 1, self.clock_s)
+        spent = self.budget.spent(len(self.tree) - 1, self.trying_s)
         return None if spent is None else (Reason.BUDGET, spent)
 
     def _settle(self) -> None:
