@@ -72,7 +72,7 @@ def check_traces(worker: WorkerProcess, findings: Findings, scratch_bytes: int) 
         )
     if disk_bytes(worker.scratch) > scratch_bytes:
         findings.reject("disk_flood", f"it wrote more than {scratch_bytes >> 20} MB of files")
-    if worker.device == "cpu" and (share := _busy_while_idle(worker.pid)) > IDLE_SHARE:
+    if (share := _busy_while_idle(worker.pid)) > IDLE_SHARE:
         findings.flag(
             "busy_when_idle",
             f"between calls its process is busy for {share:.0%} of the time: a thread runs on",
