@@ -325,7 +325,7 @@ class _Forward:
     def _launch(self, region: Region) -> None:
         graph, (kernel, schedule) = self.graph, self.kernels[id(region)]
         in_place = dict(region.in_place)
-        for number in dict.fromkeys(load.node for _, load in region.loads):
+        for number in region.reads:
             if not graph.nodes[number].contiguous:
                 self.out.append(f"{self.names[number]} = {self.names[number]}.contiguous()")
         for output in region.outputs:
@@ -348,7 +348,7 @@ class _Forward:
             f"{self.names[number]}.data_ptr()" for number in Names(graph, region).parameters
         ]
         listed = ", ".join(pointers)
-        if isinstance(schedule, CpuSchedule):
+        if self.target == "cpu":
             self.out.append(f"_kernels.{kernel}({listed})")
         else:
             pieces, per = emit_cuda.grid(graph, region, schedule)

@@ -9,6 +9,16 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from kernelpro.language.tiles import (
+    TILE_CLASSES,
+    TILE_KNOBS,
+    CpuGemm,
+    CpuTranspose,
+    Tiled,
+    TileSchedule,
+    legal_tiles,
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuSchedule:
@@ -71,7 +81,7 @@ class CudaSchedule:
     min_blocks: int = 1
 
 
-Schedule = CpuSchedule | CudaSchedule
+Schedule = CpuSchedule | CudaSchedule | TileSchedule
 
 KNOBS: dict[str, dict[str, tuple[Any, ...]]] = {
     "cpu": {
@@ -99,12 +109,14 @@ KNOBS: dict[str, dict[str, tuple[Any, ...]]] = {
         "loads": ("cached", "read_only", "streaming"),
         "min_blocks": (1, 2, 4, 8),
     },
+    **TILE_KNOBS,
 }
 """Values that each knob can take, in order: neighbours in it are one step apart."""
 
-_CLASSES: dict[str, type[CpuSchedule] | type[CudaSchedule]] = {
+_CLASSES: dict[str, type[Schedule]] = {
     "cpu": CpuSchedule,
     "cuda": CudaSchedule,
+    **TILE_CLASSES,
 }
 
 
@@ -114,27 +126,40 @@ class ScheduleError(ValueError):
 
 def target_of(schedule: Schedule) -> str:
     """Return `cpu` or `cuda`."""
-    return "cpu" if isinstance(schedule, CpuSchedule) else "cuda"
+    cpu = isinstance(schedule, CpuSchedule | CpuGemm | CpuTranspose)
+    return "cpu" if cpu else "cuda"
 
 
-def from_knobs(target: str, knobs: Mapping[str, Any]) -> Schedule:
+def family(target: str, kind: str) -> str:
+    """Return which knobs a kind of stage has on a target: a key of `KNOBS`."""
+    return f"{target} {kind}" if f"{target} {kind}" in KNOBS else target
+
+
+def family_of(schedule: Schedule) -> str:
+    """Return which knobs a schedule has: a key of `KNOBS`."""
+    if isinstance(schedule, CpuSchedule | CudaSchedule):
+        return target_of(schedule)
+    return schedule.family
+
+
+def from_knobs(which: str, knobs: Mapping[str, Any]) -> Schedule:
     """Make a schedule of the knobs that are given; the others have their defaults.
 
     Args:
-        target: `cpu` or `cuda`.
+        which: `cpu`, `cuda`, `cpu gemm` and so on: a key of `KNOBS`.
         knobs: values by name.
 
     Raises:
         ScheduleError: a knob is unknown, or cannot have its value.
     """
     for name, value in knobs.items():
-        allowed = KNOBS[target].get(name)
+        allowed = KNOBS[which].get(name)
         if allowed is None:
-            raise ScheduleError(f"expected one of {', '.join(KNOBS[target])}, but found {name!r}")
+            raise ScheduleError(f"expected one of {', '.join(KNOBS[which])}, but found {name!r}")
         if value not in allowed or isinstance(value, bool):
             shown = "1..1024" if len(allowed) > 20 else ", ".join(repr(v) for v in allowed)
             raise ScheduleError(f"{name} must be one of {shown}, but is {value!r}")
-    return _CLASSES[target](**knobs)
+    return _CLASSES[which](**knobs)
 
 
 def described(schedule: Schedule) -> str:
@@ -143,8 +168,10 @@ def described(schedule: Schedule) -> str:
 
 
 def step(schedule: Schedule, knob: str, by: int) -> Schedule | None:
-    """Move one knob by so many places of its list; None beyond its end."""
-    values = KNOBS[target_of(schedule)][knob]
+    """Move one knob by so many places of its list; None beyond its end, or without the knob."""
+    values = KNOBS[family_of(schedule)].get(knob)
+    if values is None:
+        return None
     place = values.index(getattr(schedule, knob)) + by
     if not 0 <= place < len(values):
         return None
@@ -173,6 +200,7 @@ class Work:
         item_bytes: bytes per element of the widest and of the narrowest tensor.
         output_bytes: bytes written.
         operators: how many it replaces.
+        tiled: of a `gemm` or `transpose`: its matrices.
     """
 
     rows: int
@@ -187,6 +215,7 @@ class Work:
     output_bytes: int
     operators: int = 1
     inner: int = 1
+    tiled: Tiled | None = None
 
     @property
     def lanes(self) -> int:
@@ -213,10 +242,14 @@ class Limits:
         threads: hardware threads.
         lanes: float32 elements in one of the processor's vectors. GCC takes wider vectors apart
             into single floats wherever it must compare or select.
+        shared_bytes: shared memory that a block of the GPU can have.
+        tf32: whether the precision policy permits float32 on tensor cores.
     """
 
     threads: int = 0
     lanes: int = 0
+    shared_bytes: int = 0
+    tf32: bool = False
 
 
 UNKNOWN = Limits()
@@ -240,6 +273,23 @@ def legal(schedule: Schedule, works: Sequence[Work], limits: Limits = UNKNOWN) -
         works: the regions that share it.
         limits: of the machine.
     """
+    if not isinstance(schedule, CpuSchedule | CudaSchedule):
+        for work in works:
+            if work.tiled is None:
+                return f"knobs of a {schedule.family} do not fit this kernel"
+            why = legal_tiles(
+                schedule,
+                work.tiled,
+                limits.threads,
+                limits.lanes,
+                limits.shared_bytes,
+                tf32=limits.tf32,
+            )
+            if why:
+                return why
+        return ""
+    if any(work.tiled is not None for work in works):
+        return f"a {works[0].tiled.kind if works[0].tiled else 'tiled kernel'} has its own knobs"
     if schedule.passes == "one" and not any(work.online for work in works):
         return "one pass needs a sum of exponentials of the elements less their largest"
     if schedule.staging != "none" and not any(work.slots[schedule.passes] for work in works):
@@ -257,6 +307,8 @@ def adapted(schedule: Schedule, work: Work) -> Schedule:
     One schedule for several regions becomes one for each: a region without a reduction has no
     accumulators, a short row no long iteration.
     """
+    if not isinstance(schedule, CpuSchedule | CudaSchedule):
+        return schedule
     if not work.online:
         schedule = replace(schedule, passes="multi")
     if not work.slots[schedule.passes]:
