@@ -15,7 +15,8 @@ from kernelpro.language import emit_cpp, emit_cuda, torch_text
 from kernelpro.language.graph import Graph, uses
 from kernelpro.language.names import Names
 from kernelpro.language.regions import Region, Stage
-from kernelpro.language.schedule import CpuSchedule, Schedule
+from kernelpro.language.schedule import SHARED_BYTES, CpuSchedule, CudaSchedule, Schedule
+from kernelpro.language.tiles import CpuGemm, CpuTranspose, CudaGemm, CudaTranspose
 from kernelpro.records import Problem
 
 EXPECT = '''
@@ -130,8 +131,16 @@ def candidate_source(
         parts += ["import functools\n\nimport cupy\nimport torch\n\n", body]
         parts += [f'\n\nCUDA_SOURCE = r"""\n{source}"""\n\nCUDA_OPTIONS = {emit_cuda.OPTIONS!r}\n']
         parts.append(CUDA_GLUE)
-        for name, _, _ in kernels:
-            parts.append(f'_{name} = _module.get_function("{name}")\n')
+        for name, region, schedule in kernels:
+            if isinstance(schedule, CudaGemm | CudaTranspose):
+                for one in emit_cuda.launches(graph, region, schedule, name):
+                    parts.append(f'_{one.kernel} = _module.get_function("{one.kernel}")\n')
+                    if one.shared_bytes > SHARED_BYTES:  # more must be asked for
+                        parts.append(
+                            f"_{one.kernel}.max_dynamic_shared_size_bytes = {one.shared_bytes}\n"
+                        )
+            else:
+                parts.append(f'_{name} = _module.get_function("{name}")\n')
     parts.append("\n" + EXPECT.replace("@DEVICE@", device))
     return "".join(parts)
 
@@ -351,12 +360,35 @@ class _Forward:
         if self.target == "cpu":
             self.out.append(f"_kernels.{kernel}({listed})")
         else:
+            assert not isinstance(schedule, CpuSchedule | CpuGemm | CpuTranspose)
+            if not isinstance(schedule, CudaSchedule):
+                self._launch_tiles(region, schedule, kernel, pointers)
+                return
             pieces, per = emit_cuda.grid(graph, region, schedule)
             device = f"{pointers[0].removesuffix('.data_ptr()')}.get_device()"
             blocks = f"_blocks({device}, {pieces}, {per})" if per else str(pieces)
             tail = "," if len(pointers) == 1 else ""
             self.out.append(
                 f"_{kernel}(({blocks},), ({schedule.threads},), ({listed}{tail}), stream=stream)"
+            )
+
+    def _launch_tiles(
+        self, region: Region, schedule: CudaGemm | CudaTranspose, name: str, pointers: list[str]
+    ) -> None:
+        for one in emit_cuda.launches(self.graph, region, schedule, name):
+            given = list(pointers)
+            if one.partial:
+                if one.kernel == name:
+                    memory = self._fresh(f"{name}_parts")
+                    self.out.append(
+                        f"{memory} = torch.empty({one.partial}, dtype=torch.float32{self._like()})"
+                    )
+                given.append(f"{memory}.data_ptr()")
+            tail = "," if len(given) == 1 else ""
+            shared = f"shared_mem={one.shared_bytes}, " if one.shared_bytes else ""
+            self.out.append(
+                f"_{one.kernel}(({one.blocks},), ({one.threads},), ({', '.join(given)}{tail}), "
+                f"{shared}stream=stream)"
             )
 
     def _like(self) -> str:
