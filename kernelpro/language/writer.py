@@ -141,6 +141,7 @@ def check(problem: Problem, program: Program, limits: schedules.Limits = UNKNOWN
             f"{problem.name} is bound to {problem.target}, but the program is for {program.target}"
         )
     lowered = lower(program)
+    limits = permitted(limits, problem)
     _same_interface(prepared.graph, program, lowered.graph)
     for stage, schedule, one in zip(
         (s for s in program.stages if isinstance(s, Stage) and s.schedule is not None),
@@ -153,6 +154,11 @@ def check(problem: Problem, program: Program, limits: schedules.Limits = UNKNOWN
     return lowered
 
 
+def permitted(limits: schedules.Limits, problem: Problem) -> schedules.Limits:
+    """Return the machine's limits with what the problem's precision policy permits."""
+    return replace(limits, tf32=problem.precision != "strict")
+
+
 def write_program(problem: Problem, program: Program) -> str:
     """Return the source of the candidate that a program describes; the last ones are remembered.
 
@@ -160,7 +166,7 @@ def write_program(problem: Problem, program: Program) -> str:
         ProgramError: as for `check`.
     """
     sizes = tuple(sorted(problem.sizes.items()))
-    key = problem.name, problem.source, problem.target, sizes, text(program)
+    key = problem.name, problem.source, problem.target, sizes, problem.precision, text(program)
     return _written(key, _Hidden(problem), _Hidden(program))
 
 
