@@ -82,6 +82,22 @@ def lower(program: Program) -> Lowered:
     return _Lowering(program).lowered()
 
 
+def types(program: Program) -> dict[str, Type]:
+    """Return the type of every tensor that a program names.
+
+    Raises:
+        ProgramError: as for `lower`.
+    """
+    lowering = _Lowering(program)
+    lowering.lowered()
+    nodes = lowering.builder.nodes
+    return {
+        name: Type(nodes[value].dtype, nodes[value].shape)
+        for name, value in lowering.values.items()
+        if isinstance(value, int) and nodes[value].dtype != "tuple"
+    }
+
+
 HEADS = {"gemm": "matmul", "transpose": "transpose"}
 """Kind of stage -> the operator that it begins with."""
 

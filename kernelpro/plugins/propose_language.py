@@ -61,7 +61,9 @@ def _moves(proposal: Proposal, prepared: "Prepared") -> Iterator[moves.Move]:
     from kernelpro.language import writer
     from kernelpro.language.parse import ProgramError
 
-    limits = schedule.limits_here(proposal.machine.threads)
+    limits = writer.permitted(
+        schedule.limits_here(proposal.machine.threads), proposal.problem
+    )
     current = writer.find(proposal.parent.source)
     try:
         if current is not None:
