@@ -21,7 +21,7 @@ from kernelpro.language.program import (
     names_in,
 )
 from kernelpro.language.schedule import CpuSchedule, Schedule, from_knobs
-from kernelpro.language.tiles import start_tiles
+from kernelpro.language.tiles import CpuGemm, CpuTranspose, start_tiles
 
 PRODUCTS = ("mm", "bmm", "matmul", "linear", "addmm")
 COPIES = ("contiguous", "clone")
@@ -86,7 +86,11 @@ def _op(stage: Library) -> str:
 
 def _machine(program: Program) -> tuple[int, int]:
     """Threads and lanes that the program's other kernels use on the CPU."""
-    given = [one for one in program.schedules if isinstance(one, CpuSchedule)]
+    given = [
+        one
+        for one in program.schedules
+        if isinstance(one, CpuSchedule | CpuGemm | CpuTranspose)
+    ]
     return (
         max((one.threads for one in given), default=1),
         max((one.vec for one in given), default=8),

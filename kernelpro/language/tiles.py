@@ -54,8 +54,8 @@ class CudaGemm:
     tile_m: int = 128
     tile_n: int = 128
     tile_k: int = 16
-    warps_m: int = 2
-    warps_n: int = 4
+    warps_m: int = 4
+    warps_n: int = 2
     stages: int = 3
     split_k: int = 1
     swizzle: int = 8
@@ -344,7 +344,7 @@ def start_tiles(
     found = CudaGemm(stages=4, tile_k=32) if work.item_bytes == 2 else CudaGemm()
     # Smaller tiles where large ones would leave multiprocessors idle.
     enough = multiprocessors or 108
-    for tile_m, tile_n, warps_m, warps_n in ((128, 128, 2, 4), (64, 128, 2, 2), (64, 64, 2, 2)):
+    for tile_m, tile_n, warps_m, warps_n in ((128, 128, 4, 2), (64, 128, 2, 2), (64, 64, 2, 2)):
         found = replace(found, tile_m=tile_m, tile_n=tile_n, warps_m=warps_m, warps_n=warps_n)
         if -(-work.m // tile_m) * -(-work.n // tile_n) * work.batch >= enough:
             break

@@ -11,6 +11,7 @@ from kernelpro.language.graph import Graph, Use
 from kernelpro.language.lift import lift
 from kernelpro.language.lower import Lowered, lower
 from kernelpro.language.module import candidate_source, program_in
+from kernelpro.language.own_kernels import PRODUCTS, own_gemms
 from kernelpro.language.parse import ProgramError, nearest, parse
 from kernelpro.language.plan import work
 from kernelpro.language.program import Program, Stage, Type, text, type_text
@@ -70,7 +71,9 @@ def _prepare(
     stages = partition(graph)
     regions = [stage for stage in stages if isinstance(stage, Region)]
     reason = ""
-    if not regions:
+    if not regions and not any(
+        node.kind == "library" and node.op.split(".")[-2:][0] in PRODUCTS for node in graph.nodes
+    ):
         names = sorted({node.op for node in graph.nodes if node.kind == "library"})
         reason = f"no operator can be fused; torch computes {', '.join(names) or 'nothing'}"
     works = tuple(work(graph, region, target) for region in regions)
@@ -217,7 +220,14 @@ def start(problem: Problem, machine: Machine, limits: schedules.Limits = UNKNOWN
     """
     works = prepare(problem).works
     plain = CpuSchedule() if problem.target == "cpu" else CudaSchedule()
-    return moves.first(first_program(problem, plain), machine, works, limits)
+    program = first_program(problem, plain)
+    if works:
+        return moves.first(program, machine, works, limits)
+    # Nothing but products is left to torch: one of them becomes the first kernel.
+    own = next(own_gemms(program), None)
+    if own is None:
+        raise ProgramError(f"no kernel can be written for {problem.name}: its products are torch's")
+    return moves.first(own, machine, lower(own).works, limits)
 
 
 def _same_interface(wanted: Graph, program: Program, found: Graph) -> None:

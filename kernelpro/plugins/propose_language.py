@@ -72,7 +72,11 @@ def _moves(proposal: Proposal, prepared: "Prepared") -> Iterator[moves.Move]:
         current = None
     if current is None:
         # The reference, or a stranger's kernel: start, then look around the start.
-        current, works = writer.start(proposal.problem, proposal.machine, limits), prepared.works
+        try:
+            current = writer.start(proposal.problem, proposal.machine, limits)
+        except ProgramError:
+            return  # its products stay torch's, and there is nothing else
+        works = writer.check(proposal.problem, current, limits).works
         yield moves.Move(program=current, rationale=_start(prepared), strategy=moves.START)
     found = _asked_and_around(proposal, current, works, limits)
     yield from moves.by_worth(list(found), proposal.lessons) if proposal.lessons else found
