@@ -28,6 +28,7 @@ import torch
 from kernelpro import problems, targets
 from kernelpro.judge.judge import Judge, JudgeSettings
 from kernelpro.language import writer
+from kernelpro.language.lower import lower
 from kernelpro.language.parse import ProgramError, parse
 from kernelpro.language.schedule import KNOBS, Limits, from_knobs, legal
 from kernelpro.records import Candidate, Machine, Outcome, Problem
@@ -77,13 +78,26 @@ CUDA = (
     Case(name="f32_tn", m=2048, n=2048, k=2048, layout="TN", after="bias", knobs="tile_k=8"),
     Case(name="f32_odd", m=1001, n=1003, k=1005, after="residual", judged=True),
     Case(name="f32_split", m=128, n=256, k=16384, after="bias", knobs="split_k=8", judged=True),
-    Case(name="bf16_linear_gelu", m=4096, n=4096, k=4096, dtype="bfloat16", knobs=FAST, judged=True),
+    Case(
+        name="bf16_linear_gelu", m=4096, n=4096, k=4096, dtype="bfloat16", knobs=FAST, judged=True
+    ),
     Case(name="bf16_wide", m=4096, n=4096, k=4096, dtype="bfloat16", knobs=WIDE),
     Case(name="bf16_deep", m=4096, n=4096, k=4096, dtype="bfloat16", knobs=DEEP),
     Case(name="bf16_nn", m=4096, n=4096, k=4096, dtype="bfloat16", layout="NN", knobs=FAST),
     Case(name="bf16_tn", m=2048, n=2048, k=2048, dtype="bfloat16", layout="TN", knobs=FAST),
-    Case(name="f16_residual", m=4096, n=1024, k=4096, dtype="float16", after="residual", knobs=DEEP),
-    Case(name="f16_tt", m=1032, n=1040, k=1048, dtype="float16", layout="TT", after="bias", knobs=FAST),
+    Case(
+        name="f16_residual", m=4096, n=1024, k=4096, dtype="float16", after="residual", knobs=DEEP
+    ),
+    Case(
+        name="f16_tt",
+        m=1032,
+        n=1040,
+        k=1048,
+        dtype="float16",
+        layout="TT",
+        after="bias",
+        knobs=FAST,
+    ),
     Case(
         name="bf16_batched",
         m=512,
@@ -114,7 +128,9 @@ CUDA = (
         judged=True,
     ),
     Case(name="f32_transpose", m=8192, n=8192, k=0, after="none", judged=True),
-    Case(name="bf16_transpose_gelu", m=4096, n=2056, k=0, batch=3, dtype="bfloat16", knobs="tile=64"),
+    Case(
+        name="bf16_transpose_gelu", m=4096, n=2056, k=0, batch=3, dtype="bfloat16", knobs="tile=64"
+    ),
 )
 
 CPU = (
@@ -217,7 +233,9 @@ def program_text(case: Case, target: str, knobs: str) -> str:
         lines.append(f"y = relu({last}) + r")
         last = "y"
     body = "\n".join(f"        {line}" for line in lines)
-    return f"@{target}\ndef case({arguments}):\n    with {kind}({head}):\n{body}\n    return {last}\n"
+    return (
+        f"@{target}\ndef case({arguments}):\n    with {kind}({head}):\n{body}\n    return {last}\n"
+    )
 
 
 def loaded(source: str, path: Path) -> Any:
@@ -317,12 +335,12 @@ class Bench:
             got, own = mine(*inputs), model(*inputs)
             if self.target == "cuda":
                 torch.cuda.synchronize()
-            error, torch_error = largest(got, wanted), largest(own, wanted)
+            off, torch_off = largest(got, wanted), largest(own, wanted)
             state = "right"
             floor = FLOOR[case.dtype] if case.precision == "strict" else 1e-2
             if got.shape != own.shape or got.dtype != own.dtype:
                 state = f"wrong: {tuple(got.shape)} {got.dtype}"
-            elif error > max(TOLERANCE * torch_error, floor):
+            elif off > max(TOLERANCE * torch_off, floor):
                 state = "wrong"
                 self._where_wrong(got, wanted)
             del wanted, got, own
@@ -342,8 +360,8 @@ class Bench:
         return Row(
             name=case.name,
             state=state,
-            error=error,
-            torch_error=torch_error,
+            error=off,
+            torch_error=torch_off,
             us=us,
             torch_us=torch_us,
             bare_us=bare_us,
@@ -412,7 +430,7 @@ class Bench:
     def _schedules(self, case: Case) -> Iterator[str]:
         """Legal schedules, the likely ones first."""
         values = KNOBS["cuda gemm"]
-        work = writer.lower(parse(program_text(case, self.target, ""))).works
+        work = lower(parse(program_text(case, self.target, ""))).works
         base = {"math": "tf32"} if case.precision != "strict" else {}
         deep = (16, 32, 64) if case.dtype != "float32" or base else (8, 16, 32)
         spaces = itertools.product(
@@ -455,7 +473,9 @@ def main() -> int:
     parser.add_argument("--target", default="cuda", choices=("cpu", "cuda"))
     parser.add_argument("--out", type=Path, default=Path("gemm-benchmark"))
     parser.add_argument("--only", default="", help="cases whose name holds this text")
-    parser.add_argument("--sweep", type=int, default=0, metavar="N", help="schedules to try of each")
+    parser.add_argument(
+        "--sweep", type=int, default=0, metavar="N", help="schedules to try of each"
+    )
     parser.add_argument("--quick", action="store_true", help="short timings, no judge")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -479,7 +499,9 @@ def main() -> int:
             rows.append(bench.row(case))
         except Exception as error:  # one case must not take the others with it
             traceback.print_exc()
-            rows.append(Row(name=case.name, state="failed", note=f"{type(error).__name__}: {error}"))
+            rows.append(
+                Row(name=case.name, state="failed", note=f"{type(error).__name__}: {error}")
+            )
         row = rows[-1]
         note = f"\n  {row.note}" if row.state != "right" and row.note else ""
         print(f"{row.name}: {row.state}, {time.perf_counter() - began:.1f} s{note}", flush=True)

@@ -466,7 +466,9 @@ class GemmKernel(TileKernel):
             keep = ["finish(matrix * m + row, column, found);"]
         if self.tensor:
             step = self.vec
-            values = "acc[i][j][2 * h + q]" if step == 1 else "acc[i][j][2 * h], acc[i][j][2 * h + 1]"
+            values = (
+                "acc[i][j][2 * h + q]" if step == 1 else "acc[i][j][2 * h], acc[i][j][2 * h + 1]"
+            )
             return [
                 "#pragma unroll",
                 "for (int i = 0; i < WM / 16; ++i)",

@@ -250,7 +250,9 @@ class _Lowering:
         op = HEADS[stage.kind]
         if self.head is None:
             example = "matmul(x, w)" if op == "matmul" else "transpose(x)"
-            raise ProgramError(f"a {stage.kind} kernel computes one {example}; found none", stage.at)
+            raise ProgramError(
+                f"a {stage.kind} kernel computes one {example}; found none", stage.at
+            )
         if reduces:
             raise ProgramError(
                 f"a {stage.kind} kernel reduces no rows; do it in a rowwise kernel after it",

@@ -74,9 +74,7 @@ def _owned(program: Program, ops: tuple[str, ...], make: Any) -> Iterator[Progra
         assert tiled is not None
         threads, lanes = _machine(program)
         better = replace(stage, schedule=start_tiles(program.target, tiled, threads, lanes, 0))
-        yield replace(
-            found, stages=(*found.stages[:which], better, *found.stages[which + 1 :])
-        )
+        yield replace(found, stages=(*found.stages[:which], better, *found.stages[which + 1 :]))
 
 
 def _op(stage: Library) -> str:
@@ -87,9 +85,7 @@ def _op(stage: Library) -> str:
 def _machine(program: Program) -> tuple[int, int]:
     """Threads and lanes that the program's other kernels use on the CPU."""
     given = [
-        one
-        for one in program.schedules
-        if isinstance(one, CpuSchedule | CpuGemm | CpuTranspose)
+        one for one in program.schedules if isinstance(one, CpuSchedule | CpuGemm | CpuTranspose)
     ]
     return (
         max((one.threads for one in given), default=1),

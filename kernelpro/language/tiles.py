@@ -220,7 +220,7 @@ def registers(work: Tiled, schedule: CudaGemm) -> int:
     return OWN_REGISTERS + results + operands
 
 
-def legal_tiles(  # noqa: PLR0911  # one reason each
+def legal_tiles(  # one reason each
     schedule: TileSchedule, work: Tiled, threads: int, lanes: int, shared: int, *, tf32: bool
 ) -> str:
     """Say why a kernel cannot run with a schedule, or return an empty text.
@@ -264,7 +264,7 @@ def _legal_cpu(schedule: CpuGemm) -> str:
     return ""
 
 
-def _legal_cuda(  # noqa: PLR0911
+def _legal_cuda(
     schedule: CudaGemm, work: Tiled, shared: int, *, tf32: bool
 ) -> str:
     rows, columns = schedule.tile_m // schedule.warps_m, schedule.tile_n // schedule.warps_n

@@ -1,5 +1,6 @@
 """Understand a problem once, and write candidates for programs in the kernel language."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -11,7 +12,7 @@ from kernelpro.language.graph import Graph, Use
 from kernelpro.language.lift import lift
 from kernelpro.language.lower import Lowered, lower
 from kernelpro.language.module import candidate_source, program_in
-from kernelpro.language.own_kernels import PRODUCTS, own_gemms
+from kernelpro.language.own_kernels import own_gemms
 from kernelpro.language.parse import ProgramError, nearest, parse
 from kernelpro.language.plan import work
 from kernelpro.language.program import Program, Stage, Type, text, type_text
@@ -71,9 +72,7 @@ def _prepare(
     stages = partition(graph)
     regions = [stage for stage in stages if isinstance(stage, Region)]
     reason = ""
-    if not regions and not any(
-        node.kind == "library" and node.op.split(".")[-2:][0] in PRODUCTS for node in graph.nodes
-    ):
+    if not regions and _own_product(hidden.value, graph, stages) is None:
         names = sorted({node.op for node in graph.nodes if node.kind == "library"})
         reason = f"no operator can be fused; torch computes {', '.join(names) or 'nothing'}"
     works = tuple(work(graph, region, target) for region in regions)
@@ -121,7 +120,18 @@ def first_program(problem: Problem, schedule: Schedule) -> Program:
             f"{schedules.target_of(schedule)}"
         )
     given = [schedules.adapted(schedule, one) for one in prepared.works]
-    return lift(problem.name, problem.target, prepared.graph, prepared.stages, given)
+    program = lift(problem.name, problem.target, prepared.graph, prepared.stages, given)
+    if prepared.works:
+        return program
+    # Nothing but products is left to torch: one of them becomes the only kernel.
+    own = _own_product(problem, prepared.graph, prepared.stages)
+    assert own is not None  # there is a reason otherwise
+    return own
+
+
+def _own_product(problem: Problem, graph: Graph, stages: Sequence[Piece]) -> Program | None:
+    """Return a program of torch's operators with one product as a kernel; None if there is none."""
+    return next(own_gemms(lift(problem.name, problem.target, graph, stages, [])), None)
 
 
 def check(problem: Problem, program: Program, limits: schedules.Limits = UNKNOWN) -> Lowered:
@@ -221,13 +231,7 @@ def start(problem: Problem, machine: Machine, limits: schedules.Limits = UNKNOWN
     works = prepare(problem).works
     plain = CpuSchedule() if problem.target == "cpu" else CudaSchedule()
     program = first_program(problem, plain)
-    if works:
-        return moves.first(program, machine, works, limits)
-    # Nothing but products is left to torch: one of them becomes the first kernel.
-    own = next(own_gemms(program), None)
-    if own is None:
-        raise ProgramError(f"no kernel can be written for {problem.name}: its products are torch's")
-    return moves.first(own, machine, lower(own).works, limits)
+    return moves.first(program, machine, works or lower(program).works, limits)
 
 
 def _same_interface(wanted: Graph, program: Program, found: Graph) -> None:

@@ -13,6 +13,7 @@ from kernelpro.language.cuda_tiles_text import TENSOR
 from kernelpro.language.lower import lower
 from kernelpro.language.names import Names
 from kernelpro.language.program import Program
+from kernelpro.language.tiles import CudaGemm, CudaTranspose
 
 HEADER = Path(__file__).with_name("cuda_on_cpu.h")
 ELEMENTS = """
@@ -36,11 +37,14 @@ def translated(source: str) -> str:
         r'asm\("cvt.rn.f16.f32.*\);', "_Float16 z = (_Float16)x; memcpy(&y.bits, &z, 2);", source
     )
     source = re.sub(
-        r"(void copy_async\(.*?\) \{).*?\n\}", r"\1 emulated_copy<BYTES>(to, from, wanted); }",
+        r"(void copy_async\(.*?\) \{).*?\n\}",
+        r"\1 emulated_copy<BYTES>(to, from, wanted); }",
         source,
         flags=re.S,
     )
-    source = re.sub(r"asm volatile\(\"cp.async.commit_group[^;]*;[^;]*;", "emulated_commit();", source)
+    source = re.sub(
+        r"asm volatile\(\"cp.async.commit_group[^;]*;[^;]*;", "emulated_commit();", source
+    )
     source = re.sub(
         r'asm volatile\("cp.async.wait_group.*?"memory"\);', "emulated_wait<PENDING>();", source
     )
@@ -69,6 +73,7 @@ def run(program: Program, tensors: list[torch.Tensor], folder: Path) -> torch.Te
     lowered = lower(program)
     (region,) = lowered.regions
     (schedule,) = lowered.schedules
+    assert isinstance(schedule, CudaGemm | CudaTranspose)
     graph = lowered.graph
     text = translated(emit_cuda.emit(graph, [("region0", region, schedule)], "test"))
     launches = emit_cuda.launches(graph, region, schedule, "region0")
