@@ -28,11 +28,11 @@ INLINE void pack_left(float* to, const float* from, long stride, long height, lo
     if (i + MR <= height) {
       for (long p = 0; p < depth; ++p)
 #pragma GCC unroll 16
-        for (int q = 0; q < MR; ++q) to[p * MR + q] = TURNED ? row[p * stride + q] : row[q * stride + p];
+        for (int q = 0; q < MR; ++q) to[p * MR + q] = row[TURNED ? p * stride + q : q * stride + p];
     } else {
       for (long p = 0; p < depth; ++p)
         for (int q = 0; q < MR; ++q)
-          to[p * MR + q] = i + q >= height ? 0.0f : TURNED ? row[p * stride + q] : row[q * stride + p];
+          to[p * MR + q] = i + q < height ? row[TURNED ? p * stride + q : q * stride + p] : 0.0f;
     }
   }
 }
@@ -45,7 +45,7 @@ INLINE void pack_right(float* to, const float* from, long stride, long width, lo
     const long end = start + STEP < depth ? start + STEP : depth;
     for (long j = 0; j < NR; ++j)
       for (long p = start; p < end; ++p)
-        to[p * NR + j] = j >= width ? 0.0f : TURNED ? from[j * stride + p] : from[p * stride + j];
+        to[p * NR + j] = j < width ? from[TURNED ? j * stride + p : p * stride + j] : 0.0f;
   }
 }
 
@@ -209,6 +209,7 @@ class GemmKernel(TileKernel):
         ]
         if pieces:
             lines.append("    alignas(64) float partial[MC * NC];  // sums so far")
+        which = "0" if head.shared[1] else "matrix"
         offset = "0" if head.shared[1] else "panel / panels * depth * columns"
         step = "{0} * " + str(strides[1]) if head.layout[1] == "T" else "{0}"
         lines += [
@@ -225,8 +226,7 @@ class GemmKernel(TileKernel):
             "    for (long side = 0; side < columns; side += NC) {",
             "      const long height = top + MC < m ? MC : m - top;",
             "      const long width = side + NC < columns ? NC : columns - side;",
-            f"      const float* panel = packed + ({'0' if head.shared[1] else 'matrix'} * panels + "
-            "side / NR) * depth * NR;",
+            f"      const float* panel = packed + ({which} * panels + side / NR) * depth * NR;",
             "      for (long start = 0; start < depth; start += KC) {",
             "        const long deep = start + KC < depth ? KC : depth - start;",
             f"        pack_left<MR, {turned[0]}>(strip, {self._left(left)}, {strides[0]}, height, "

@@ -156,7 +156,8 @@ class TransposeKernel(TileKernel):
             "#pragma unroll",
             "for (int j = first; j < T; j += HOP)",
             "  if (side + j < columns && top + along < m)",
-            f"    tile[j][along] = value({source}[(matrix * columns + side + j) * m + top + along]);",
+            "    tile[j][along] = "
+            f"value({source}[(matrix * columns + side + j) * m + top + along]);",
             "__syncthreads();",
             "#pragma unroll",
             "for (int i = first; i < T; i += HOP) {",
@@ -451,7 +452,8 @@ class GemmKernel(TileKernel):
             "#pragma unroll",
             "  for (int i = 0; i < WM / 16; ++i)",
             "#pragma unroll",
-            f"    for (int j = 0; j < WN / 8; ++j) multiply(acc[i][j], a[i], b[j], {self.item}{{}});",
+            "    for (int j = 0; j < WN / 8; ++j)",
+            f"      multiply(acc[i][j], a[i], b[j], {self.item}{{}});",
             "}",
         ]
 
