@@ -264,9 +264,7 @@ def _legal_cpu(schedule: CpuGemm) -> str:
     return ""
 
 
-def _legal_cuda(
-    schedule: CudaGemm, work: Tiled, shared: int, *, tf32: bool
-) -> str:
+def _legal_cuda(schedule: CudaGemm, work: Tiled, shared: int, *, tf32: bool) -> str:
     rows, columns = schedule.tile_m // schedule.warps_m, schedule.tile_n // schedule.warps_n
     tensor = tensor_cores(work, schedule)
     if schedule.math == "tf32" and work.item_bytes != 4:

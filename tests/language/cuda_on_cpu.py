@@ -86,7 +86,7 @@ def run(program: Program, tensors: list[torch.Tensor], folder: Path) -> torch.Te
     path.write_text(f'#include "{HEADER}"\n{text}\n{wrappers}')
     library = folder / f"emulated{abs(hash(text))}.so"
     done = subprocess.run(
-        ["g++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-o", str(library), str(path)],
+        ["g++", "-std=c++17", "-O0", "-w", "-shared", "-fPIC", "-o", str(library), str(path)],
         capture_output=True,
         text=True,
         check=False,
