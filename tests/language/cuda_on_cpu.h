@@ -7,7 +7,6 @@
 #include <string.h>
 #include <ucontext.h>
 
-#include <functional>
 #include <utility>
 #include <vector>
 
@@ -52,10 +51,11 @@ struct Fiber {
 static std::vector<Fiber> fibers;
 static ucontext_t scheduler;
 static int current;
-static std::function<void()> body;
+static void (*body)(void*);
+static void* given;
 
 static void fiber_main() {
-  body();
+  body(given);
   fibers[current].done = true;
 }
 static void meet() {  // all threads of the block
@@ -64,8 +64,7 @@ static void meet() {  // all threads of the block
 }
 static void __syncthreads() { meet(); }
 
-template <class F> static void launch(int blocks, int threads, F f) {
-  body = f;
+static void launch(int blocks, int threads) {
   gridDim.x = blocks, blockDim.x = threads;
   for (int block = 0; block < blocks; ++block) {
     memset(shared_memory, 0xff, sizeof shared_memory);  // NaN: what is read must have been written
@@ -93,7 +92,10 @@ template <class F> static void launch(int blocks, int threads, F f) {
 }
 template <class... A, size_t... I>
 static void call(void (*f)(A...), void** p, int blocks, int threads, std::index_sequence<I...>) {
-  launch(blocks, threads, [=] { f((A)p[I]...); });
+  static void (*const kernel)(A...) = f;
+  body = [](void* all) { kernel((A)static_cast<void**>(all)[I]...); };
+  given = p;
+  launch(blocks, threads);
 }
 template <class... A> static void call(void (*f)(A...), void** p, int blocks, int threads) {
   call(f, p, blocks, threads, std::index_sequence_for<A...>());

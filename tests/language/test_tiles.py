@@ -40,6 +40,8 @@ def test_a_program_prints_as_it_was_read_and_says_its_sizes():
     assert text(program) == LINEAR
     lowered = lower(program)
     product, turned = (region.head for region in lowered.regions)
+    assert product is not None
+    assert turned is not None
     assert (product.batch, product.m, product.n, product.k) == (1, 128, 48, 32)
     assert (product.layout, product.shared) == ("NT", (False, True))
     assert (turned.batch, turned.m, turned.n) == (2, 48, 64)
@@ -115,6 +117,7 @@ def test_the_start_is_legal_wherever_a_kernel_is(sizes, dtype):
     m, n, k = sizes
     case = gemm.Case(name="c", m=m, n=n, k=k, dtype=dtype, after="none")
     (work,) = lower(parse(gemm.program_text(case, "cuda", ""))).works
+    assert work.tiled is not None
     why = legal(start_tiles("cuda", work.tiled, 0, 0, 132), [work], Limits(shared_bytes=101376))
     assert not why or "do not divide into copies" in why
 
