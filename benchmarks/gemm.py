@@ -1,12 +1,12 @@
 """Products of matrices and transposes of the kernel language: right, and how fast next to torch.
 
-    python3 -m benchmarks.gemm [--target cuda] [--out DIR] [--only NAME] [--sweep] [--quick]
+    python3 -m benchmarks.gemm [--target cuda] [--out DIR] [--only NAME] [--sweep N] [--threads N] [--quick]
 
 Each case is a PyTorch module and a program for it. The program is checked, written, built and run:
 the largest error against float64 stands beside torch's own, the median time beside torch's for the
 same module (cuBLAS or MKL, and its element-wise kernels) and for the bare product. Some cases also
-go through the product's judge. One case that fails is told and the others go on. --sweep tries many
-schedules of the largest products. Exit status 1 if a case is wrong or fails.
+go through the product's judge. One case that fails is told and the others go on. --sweep N tries
+N schedules of the largest products. Exit status 1 if a case is wrong or fails.
 """
 
 import argparse
@@ -250,7 +250,7 @@ def loaded(source: str, path: Path) -> Any:
 
 
 def microseconds(call: Callable[[], object], device: str, budget_s: float = 1.0) -> float:
-    """Median time of a call, by events of the GPU or the clock of the CPU."""
+    """Median time of a call: by events of the GPU, the clock, or the only thread's CPU time."""
     for _ in range(3):
         call()
     times: list[float] = []
@@ -269,10 +269,12 @@ def microseconds(call: Callable[[], object], device: str, budget_s: float = 1.0)
             torch.cuda.synchronize()
             times += [start.elapsed_time(end) * 1e3 for start, end in pairs]
     else:
+        alone = torch.get_num_threads() == 1
+        clock = time.thread_time if alone else time.perf_counter
         while len(times) < 5 or (time.perf_counter() - began < budget_s and len(times) < 200):
-            now = time.perf_counter()
+            now = clock()
             call()
-            times.append((time.perf_counter() - now) * 1e6)
+            times.append((clock() - now) * 1e6)
     return statistics.median(times)
 
 
@@ -476,6 +478,7 @@ def main() -> int:
     parser.add_argument(
         "--sweep", type=int, default=0, metavar="N", help="schedules to try of each"
     )
+    parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0: all")
     parser.add_argument("--quick", action="store_true", help="short timings, no judge")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -487,8 +490,12 @@ def main() -> int:
         return 2
     machine = where.machine()
     print(f"{machine.device}, torch {torch.__version__}, CUDA {torch.version.cuda}", flush=True)
+    if args.threads:
+        machine = replace(machine, threads=args.threads)
     if args.target == "cpu":
         torch.set_num_threads(machine.threads)
+    if machine.threads == 1 and args.target == "cpu":
+        print("times are the thread's own CPU time, which other processes disturb less")
     bench = Bench(args.target, args.out, machine, quick=args.quick)
     cases = [one for one in (CUDA if args.target == "cuda" else CPU) if args.only in one.name]
     rows: list[Row] = []

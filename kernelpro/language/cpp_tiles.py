@@ -40,13 +40,25 @@ INLINE void pack_left(float* to, const float* from, long stride, long height, lo
 // Packs one panel of the right matrix: NR columns, row after row, with zeros beyond the last.
 template <int NR, bool TURNED>
 INLINE void pack_right(float* to, const float* from, long stride, long width, long depth) {
-  constexpr long STEP = TURNED ? 64 : 1;  // rows whose places in the panel stay in the L1 cache
-  for (long start = 0; start < depth; start += STEP) {
-    const long end = start + STEP < depth ? start + STEP : depth;
-    for (long j = 0; j < NR; ++j)
-      for (long p = start; p < end; ++p)
+  if (width < NR) {
+    for (long p = 0; p < depth; ++p)
+      for (long j = 0; j < NR; ++j)
         to[p * NR + j] = j < width ? from[TURNED ? j * stride + p : p * stride + j] : 0.0f;
+    return;
   }
+  for (long p = 0; p < depth; ++p)
+#pragma GCC unroll 4
+    for (long j = 0; j < NR; j += W) {
+      vf v;
+      if constexpr (TURNED) {
+        const float* column = from + j * stride + p;
+#pragma GCC unroll 16
+        for (long q = 0; q < W; ++q) v[q] = column[q * stride];
+      } else {
+        v = load(from + p * stride + j, Whole{});
+      }
+      store(to + p * NR + j, v, Whole{});
+    }
 }
 
 // Adds the product of MR packed rows and a panel of NV vectors; the results stay in registers.
