@@ -1,6 +1,6 @@
 """Products of matrices and transposes of the kernel language: right, and how fast next to torch.
 
-    python3 -m benchmarks.gemm [--target cuda] [--out DIR] [--only NAME] [--sweep N] [--threads N] [--quick]
+    python3 -m benchmarks.gemm [--target cuda] [--out DIR] [--only NAME] [--sweep N] [--quick]
 
 Each case is a PyTorch module and a program for it. The program is checked, written, built and run:
 the largest error against float64 stands beside torch's own, the median time beside torch's for the
