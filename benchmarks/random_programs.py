@@ -26,7 +26,7 @@ from kernelpro.language import writer
 from kernelpro.language.parse import ProgramError, parse
 from kernelpro.language.program import Program, text, with_schedules
 from kernelpro.language.rewrites import rewrites
-from kernelpro.language.schedule import KNOBS, Limits, from_knobs, limits_of
+from kernelpro.language.schedule import KNOBS, Limits, family_of, from_knobs, limits_of
 from kernelpro.records import Candidate, Outcome, Problem
 
 PER_PROBLEM = 40
@@ -85,6 +85,15 @@ WHOLE = (
     "F.rms_norm({}, ({columns},), eps=1e-5)",
     "torch.softmax({}, -2)",
 )
+PRODUCTS = (
+    "{} @ self.square",
+    "F.linear({}, self.square)",
+    "F.linear({}, self.square, self.weight)",
+    "{} @ self.square.t()",
+    "({}.transpose(-1, -2).contiguous() * 0.5).transpose(-1, -2).contiguous()",
+    "(({0}.transpose(-1, -2) @ {0}) @ {0}.transpose(-1, -2)).transpose(-1, -2)",
+)
+"""The last two only where there are at least two dimensions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +122,10 @@ def module(generator: random.Random) -> str:
     for number in range(generator.randint(2, 9)):
         name, kind = f"v{number}", generator.random()
         operand = generator.choice(full)
-        if kind < 0.35:
+        if kind < 0.27:
             value = generator.choice(UNARY).format(operand)
+        elif kind < 0.35:
+            value = f"0.2 * ({generator.choice(PRODUCTS).format(operand)})"
         elif kind < 0.65 or (kind < 0.8 and len(full) > 6):
             partner = generator.choice(full + others + rows)
             value = generator.choice(BINARY).format(operand, partner)
@@ -132,7 +143,9 @@ def module(generator: random.Random) -> str:
     return (
         "import torch\nimport torch.nn.functional as F\n\n\nclass Model(torch.nn.Module):\n"
         "    def __init__(self):\n        super().__init__()\n"
-        f"        self.weight = torch.nn.Parameter(torch.randn({columns}))\n\n"
+        f"        self.weight = torch.nn.Parameter(torch.randn({columns}))\n"
+        f"        self.square = torch.nn.Parameter(torch.randn({columns}, {columns}) * "
+        f"{columns**-0.5!r})\n\n"
         f"    def forward(self, {', '.join(inputs)}):\n{body}\n"
         f"        return {', '.join(results)}\n\n\n"
         f"def get_inputs():\n    return [{given}]\n"
@@ -145,16 +158,17 @@ def programs(first: Program, generator: random.Random, count: int) -> Iterator[P
         program = first
         for _ in range(generator.randint(0, 3)):
             if choices := list(rewrites(program)):
-                program = generator.choice(choices).program
+                own = [one for one in choices if one.name.startswith("own_")]
+                program = generator.choice(own or choices).program
         schedules = []
         for schedule in program.schedules:
             knobs = {
                 name: generator.choice(values[:3] if name == "threads" else values)
-                for name, values in KNOBS[program.target].items()
+                for name, values in KNOBS[family_of(schedule)].items()
                 if generator.random() < CHANGED
             }
-            start = {f: getattr(schedule, f) for f in KNOBS[program.target]}
-            schedules.append(from_knobs(program.target, start | knobs))
+            start = {f: getattr(schedule, f) for f in KNOBS[family_of(schedule)]}
+            schedules.append(from_knobs(family_of(schedule), start | knobs))
         yield with_schedules(program, schedules)
 
 

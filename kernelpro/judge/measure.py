@@ -42,7 +42,8 @@ LATE_SHARE = 0.25  # besides this share of a call,
 LATE_US = 50.0  # and this
 LATE_CALLS = 5  # kept calls without which nothing is said
 SUSPICIOUS = 0.05  # probability below which more pairs are measured,
-MANY_CALLS = 24  # until there are so many kept calls
+MANY_CALLS = 24  # until there are so many kept calls,
+DOUBT_S = 3.0  # or so much time has passed, whatever else timing may take
 LATE = 1e-4  # probability below which the candidate is late: a busy machine delays some calls
 SPIN_MARGIN = 1.5  # of the time that queueing a block's launches took
 MOST_SPIN_US = 100_000.0
@@ -194,7 +195,7 @@ class Stopwatch:
                 _keep_a_sample(kept, last, pairs, challenged_calls - 1, self._random)
             ratios = _ratios(sides)
             spent_s = time.monotonic() - began
-            if spent_s < 3 * settings.max_timing_s and _is_doubtful(*sides):
+            if spent_s < max(3 * settings.max_timing_s, DOUBT_S) and _is_doubtful(*sides):
                 continue
             if timing.is_enough(
                 ratios,

@@ -27,13 +27,11 @@ class Builder:
 
     Args:
         dtypes: element types that fused kernels of the target read and write.
-        strided: whether they reduce over dimensions that are not the last ones.
     """
 
-    def __init__(self, dtypes: frozenset[str], *, strided: bool = False) -> None:
+    def __init__(self, dtypes: frozenset[str]) -> None:
         self.nodes: list[Node] = []
         self.dtypes = dtypes
-        self.strided = strided
         self.shape: tuple[int, ...] = ()  # of the operator being lowered
         self.dtype = "float32"
         self.first = 0  # nodes from here on belong to it
@@ -94,7 +92,7 @@ class Builder:
             columns=math.prod(node.shape[wanted[0] : wanted[-1] + 1]),
             inner=math.prod(node.shape[wanted[-1] + 1 :]),
         )
-        if span.inner > 1 and not (self.strided and node.contiguous and span.inner >= LEAST_INNER):
+        if span.inner > 1 and not (node.contiguous and span.inner >= LEAST_INNER):
             raise NotCovered
         few_long_rows = span.columns > 32768 and node.numel < 4 * span.columns
         if span.columns < 2 or few_long_rows:  # rows are what runs in parallel

@@ -145,6 +145,14 @@ INLINE void online_add(Online& o, const Online& other) {
   o.sum = o.sum * expf(o.largest - larger) + other.sum * expf(other.largest - larger);
   o.largest = larger;
 }
+INLINE void online_end(const Online& o, float& largest, float& sum) {
+  sum = o.sum;
+  largest = sum == 0.0f ? -INF : o.largest;  // where 0, every element was
+  if (!(largest - largest == 0.0f)) sum = NOT_A_NUMBER;  // infinity less itself
+}
+"""
+
+TEAM = r"""
 template <int LANES>
 INLINE void online_end(const Online& o, float& largest, float& sum, @SCRATCH@ scratch) {
   largest = @ACROSS@<LANES, maximum>(o.largest, LEAST, scratch);

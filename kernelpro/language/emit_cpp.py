@@ -8,9 +8,11 @@ from collections.abc import Iterable, Sequence
 
 from kernelpro.language.cpp_columns import COUNT, StridedKernel
 from kernelpro.language.cpp_rows import RowKernel
+from kernelpro.language.cpp_tiles import ALLOCATION, GEMM, kernel_of
 from kernelpro.language.graph import Graph
 from kernelpro.language.regions import Region
 from kernelpro.language.schedule import CpuSchedule
+from kernelpro.language.tiles import CpuGemm, CpuTranspose
 from kernelpro.language.vector_math import (
     BOOLEAN,
     FUNCTIONS,
@@ -32,15 +34,22 @@ FLAGS = (
 """Compiler flags of every kernel; none of them allows a wrong result for NaN or infinity."""
 
 
-def emit(graph: Graph, kernels: Iterable[tuple[str, Region, CpuSchedule]], comment: str) -> str:
+CpuKernel = tuple[str, Region, CpuSchedule | CpuGemm | CpuTranspose]
+"""Name, what is computed, and how it runs."""
+
+
+def emit(graph: Graph, kernels: Iterable[CpuKernel], comment: str) -> str:
     """Return one C++ source with an `extern "C"` function for each named region.
 
     Kernels with vectors of different length have a namespace of their own each.
     """
-    groups: dict[int, list[tuple[str, Region, CpuSchedule]]] = {}
+    groups: dict[int, list[CpuKernel]] = {}
     for kernel in kernels:
         groups.setdefault(kernel[2].vec, []).append(kernel)
-    parts = [f"// {comment}", INCLUDES]
+    includes = INCLUDES
+    if any(isinstance(kernel[2], CpuGemm) for group in groups.values() for kernel in group):
+        includes += ALLOCATION
+    parts = [f"// {comment}", includes]
     for vec, group in groups.items():
         if len(groups) == 1:
             parts.append(_group(graph, group, vec))
@@ -52,11 +61,17 @@ def emit(graph: Graph, kernels: Iterable[tuple[str, Region, CpuSchedule]], comme
     return "\n".join(parts)
 
 
-def _group(graph: Graph, kernels: Sequence[tuple[str, Region, CpuSchedule]], vec: int) -> str:
+def _group(graph: Graph, kernels: Sequence[CpuKernel], vec: int) -> str:
     bodies, needed, features = [], set[str](), set[str]()
     for name, region, schedule in kernels:
-        kind = RowKernel if region.inner == 1 else StridedKernel
-        kernel = kind(graph, region, schedule, name)
+        kernel: RowKernel
+        if not isinstance(schedule, CpuSchedule):
+            assert region.head is not None
+            kernel = kernel_of(region.head)(graph, region, schedule, name)
+        elif region.inner == 1:
+            kernel = RowKernel(graph, region, schedule, name)
+        else:
+            kernel = StridedKernel(graph, region, schedule, name)
         bodies.append(kernel.text())
         needed |= kernel.needed
         features |= kernel.features
@@ -67,6 +82,8 @@ def _group(graph: Graph, kernels: Sequence[tuple[str, Region, CpuSchedule]], vec
         parts.append(PARTIAL.rstrip())
     if "bool" in features:
         parts.append(BOOLEAN.rstrip())
+    if "gemm" in features:
+        parts.append(GEMM.rstrip())
     if "stream" in features:
         parts.append(STREAM.replace("@W@", str(vec)).rstrip())
     parts += [FUNCTIONS[name][1].rstrip() for name in FUNCTIONS if name in _closure(needed)]

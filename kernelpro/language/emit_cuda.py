@@ -6,94 +6,120 @@ through each other's shared memory between the blocks of a cluster.
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from kernelpro.language.cuda_text import CLUSTER, GROUP, LOADS, ONLINE, PREAMBLE, STORES
-from kernelpro.language.graph import COMPARISONS, Graph
-from kernelpro.language.names import Names, number
-from kernelpro.language.plan import Pass, Planner, Source, Value, plan
+from kernelpro.language.cuda_columns import ColumnsKernel
+from kernelpro.language.cuda_expressions import Expressions
+from kernelpro.language.cuda_text import CLUSTER, GROUP, LOADS, ONLINE, PREAMBLE, STORES, TEAM
+from kernelpro.language.cuda_tiles import GemmKernel, Launch, TileKernel, kernel_of
+from kernelpro.language.cuda_tiles_text import COPIES, TENSOR
+from kernelpro.language.graph import Graph
+from kernelpro.language.names import Names
+from kernelpro.language.plan import Pass, Planner, plan
 from kernelpro.language.regions import Load, Region
 from kernelpro.language.schedule import OWN_SHARED_BYTES, SHARED_BYTES, CudaSchedule
+from kernelpro.language.tiles import CudaGemm, CudaTranspose
 
 OPTIONS = ("-std=c++17",)
 """NVRTC's options; none of them makes arithmetic less accurate."""
 
-INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
-COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
-CALLS = {
-    "abs": "fabsf",
-    "exp": "expf",
-    "expm1": "expm1f",
-    "log": "logf",
-    "log1p": "log1pf",
-    "sqrt": "sqrtf",
-    "rsqrt": "rsqrtf",
-    "tanh": "tanhf",
-    "erf": "erff",
-    "sigmoid": "logistic",
-    "relu": "relu",
-    "maximum": "maximum",
-    "minimum": "minimum",
-}
 NEUTRAL = {"sum": "0.0f", "prod": "1.0f", "amax": "-INF", "amin": "INF"}
 COMBINE = {"sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum"}
-TYPES = {
-    "float32": "float",
-    "bfloat16": "bf16",
-    "float16": "f16",
-    "bool": "u8",
-    "int64": "long long",
-}
-
 MAX_32_BIT = (1 << 31) - (1 << 24)
 """Beyond so many elements an index with its stride no longer fits into 32 bits."""
 
 
-def emit(graph: Graph, kernels: Iterable[tuple[str, Region, CudaSchedule]], comment: str) -> str:
+CudaKernel = tuple[str, Region, CudaSchedule | CudaGemm | CudaTranspose]
+"""Name, what is computed, and how it runs."""
+
+
+def emit(graph: Graph, kernels: Iterable[CudaKernel], comment: str) -> str:
     """Return one CUDA source with an `extern "C"` kernel for each named region.
 
     Kernels whose schedules read and write memory in different ways have a namespace each.
     """
     kernels = list(kernels)
-    large = any(region.elements > MAX_32_BIT for _, region, _ in kernels)
-    groups: dict[tuple[int, str, str, bool, int], list[_Kernel]] = {}
+    sizes = [region.elements for _, region, _ in kernels]
+    sizes += [graph.nodes[n].numel for _, region, _ in kernels for n in region.reads]
+    groups: dict[_Access, list[_Kernel | ColumnsKernel | TileKernel]] = {}
     for name, region, schedule in kernels:
-        one_pass = schedule.passes == "one"
-        key = schedule.vec, schedule.loads, schedule.stores, one_pass, schedule.cluster
-        groups.setdefault(key, []).append(_Kernel(graph, region, schedule, name))
+        if isinstance(schedule, CudaSchedule):
+            access = _Access(
+                schedule.vec,
+                schedule.loads,
+                schedule.stores,
+                schedule.passes == "one",
+                schedule.cluster,
+            )
+            kind = _Kernel if region.inner == 1 else ColumnsKernel
+            groups.setdefault(access, []).append(kind(graph, region, schedule, name))
+        else:
+            kernel = kernel_of(graph, region, schedule, name)
+            groups.setdefault(_Access(kernel.vec), []).append(kernel)
     parts = [f"// {comment}"]
-    for place, group in enumerate(groups.values()):
+    large = max(sizes, default=0) > MAX_32_BIT
+    for place, (access, group) in enumerate(groups.items()):
         if len(groups) == 1:
-            parts.append(_group(group, large))
+            parts.append(_group(access, group, large=large))
         else:
             name = f"schedule{place}"
-            parts.append(f"namespace {name} {{\n{_group(group, large)}}}  // namespace {name}\n")
+            inner = _group(access, group, large=large)
+            parts.append(f"namespace {name} {{\n{inner}}}  // namespace {name}\n")
     return "\n".join(parts)
 
 
-def _group(kernels: "list[_Kernel]", large: bool) -> str:
-    schedule = kernels[0].schedule
+class _Access(NamedTuple):
+    """How kernels read and write memory: those that do it alike share the text before them."""
+
+    vec: int
+    loads: str = "cached"
+    stores: str = "normal"
+    one_pass: bool = False
+    cluster: int = 1
+
+
+def _group(
+    access: _Access, kernels: "list[_Kernel | ColumnsKernel | TileKernel]", *, large: bool
+) -> str:
     bodies = [kernel.text() for kernel in kernels]
     preamble = PREAMBLE.replace("@INDEX@", "long long" if large else "int")
-    preamble = preamble.replace("@V@", str(schedule.vec))
-    preamble = preamble.replace("@LOAD@", LOADS[schedule.loads])
-    own = "cached" if schedule.loads == "read_only" else schedule.loads
+    preamble = preamble.replace("@V@", str(access.vec))
+    preamble = preamble.replace("@LOAD@", LOADS[access.loads])
+    own = "cached" if access.loads == "read_only" else access.loads
     preamble = preamble.replace("@OWN@", LOADS[own])
-    preamble = preamble.replace("@STORE@", STORES[schedule.stores])
+    preamble = preamble.replace("@STORE@", STORES[access.stores])
     parts = [preamble.strip()]
-    if any(kernel.groups for kernel in kernels):
+    team = any(isinstance(kernel, _Kernel) and kernel.groups for kernel in kernels)
+    columns = any(isinstance(kernel, ColumnsKernel) for kernel in kernels)
+    if team:
         parts.append(GROUP.rstrip())
-        names = ("across", "float*") if schedule.cluster == 1 else ("across_cluster", "Scratch&")
-        if schedule.cluster > 1:
-            parts.append(CLUSTER.replace("@CLUSTER@", str(schedule.cluster)).rstrip())
-        if schedule.passes == "one":
-            online = ONLINE.replace("@ACROSS@", names[0]).replace("@SCRATCH@", names[1])
-            parts.append(online.rstrip())
+        if access.cluster > 1:
+            parts.append(CLUSTER.replace("@CLUSTER@", str(access.cluster)).rstrip())
+    if access.one_pass and (team or columns):
+        parts.append(ONLINE.rstrip())
+        if team:
+            names = ("across", "float*") if access.cluster == 1 else ("across_cluster", "Scratch&")
+            text = TEAM.replace("@ACROSS@", names[0]).replace("@SCRATCH@", names[1])
+            parts.append(text.strip())
+    if any(isinstance(kernel, GemmKernel) for kernel in kernels):
+        parts.append(COPIES.rstrip())
+    if any(isinstance(kernel, TileKernel) and kernel.tensor for kernel in kernels):
+        parts.append(TENSOR.rstrip())
     return "\n".join(parts) + "\n" + "\n".join(bodies)
+
+
+def launches(
+    graph: Graph, region: Region, schedule: CudaGemm | CudaTranspose, name: str
+) -> list[Launch]:
+    """Return how a kernel over matrices is started."""
+    return kernel_of(graph, region, schedule, name).launches()
 
 
 def grid(graph: Graph, region: Region, schedule: CudaSchedule) -> tuple[int, int]:
     """Return the number of pieces of work for blocks, and blocks per multiprocessor (0: all)."""
-    if _grouped(graph, region):
+    if region.inner > 1:
+        pieces = ColumnsKernel(graph, region, schedule, "").pieces
+    elif _grouped(graph, region):
         pieces = -(-region.rows // schedule.rows) * schedule.cluster
     else:
         vectors = -(-region.elements // schedule.vec)
@@ -107,6 +133,8 @@ def dynamic_bytes(graph: Graph, region: Region, schedule: CudaSchedule) -> int:
     """Return the shared memory that a launch must ask for: more than every block may have."""
     if schedule.staging != "shared":
         return 0
+    if region.inner > 1:  # which asks for whatever it keeps there
+        return ColumnsKernel(graph, region, schedule, "").staged_elements * 4
     kernel = _Kernel(graph, region, schedule, "")
     count = kernel.staged_elements * 4
     return count if count > SHARED_BYTES - OWN_SHARED_BYTES else 0
@@ -116,7 +144,7 @@ def _grouped(graph: Graph, region: Region) -> bool:
     return any(graph.nodes[n].kind in ("reduce", "gather") for n in region.nodes)
 
 
-class _Kernel:
+class _Kernel(Expressions):
     def __init__(self, graph: Graph, region: Region, schedule: CudaSchedule, name: str) -> None:
         self.graph, self.region, self.schedule, self.name = graph, region, schedule, name
         self.names = Names(graph, region)
@@ -153,14 +181,6 @@ class _Kernel:
         if region.flat:
             return f"{self.name}: {region.elements} elements, each on its own."
         return f"{self.name}: {region.rows} rows of {region.columns} elements."
-
-    def _parameters(self) -> str:
-        words = []
-        for node in self.names.parameters:
-            const = "" if node in self.names.written else "const "
-            kind = TYPES[self.graph.nodes[node].dtype]
-            words.append(f"{const}{kind}* __restrict__ {self.names.pointers[node]}")
-        return ", ".join(words)
 
     # --- every element on its own -------------------------------------------------------------
 
@@ -216,15 +236,6 @@ class _Kernel:
             "  for (int u = 0; u < U; ++u) {",
             *("  " + b[2:] for b in body),
             "  }",
-        ]
-
-    def _scalars(self) -> list[str]:
-        """Elements that all columns of a row share."""
-        return [
-            f"const float {self.names.value(load)} = "
-            f"value({self.names.pointers[load.node]}[{self._row(load)}]);"
-            for load in self.plan.loads
-            if not load.columns
         ]
 
     def _remainder(self, only: Pass) -> list[str]:
@@ -438,63 +449,3 @@ class _Kernel:
             )
         lines += [f"  const float v{n} = {self._expression(n)};" for n in inner]
         return [*lines, f"  v{node} = {self._name(table)};", "}"]
-
-    # --- places and expressions ---------------------------------------------------------------
-
-    def _load(self, load: Load) -> str:
-        return "load_own" if load.node in self.names.written else "load"
-
-    def _row(self, load: Load) -> str:
-        if load.period == 1:
-            return "0"
-        index = "r" if load.repeat == 1 else f"r / {load.repeat}"
-        if load.repeat * load.period == self.region.rows:
-            return index
-        return f"{index} % {load.period}"
-
-    def _pointer(self, load: Load) -> str:
-        pointer = self.names.pointers[load.node]
-        if self.region.flat:
-            return f"{pointer} + i * V"
-        row = self._row(load)
-        return f"{pointer} + c" if row == "0" else f"{pointer} + ({row}) * columns + c"
-
-    def _name(self, source: Source | Value) -> str:
-        if isinstance(source, float):
-            return number(source).replace('__builtin_nanf("")', "NOT_A_NUMBER")
-        return self.names.value(source) if isinstance(source, Load) else f"v{source}"
-
-    def _expression(self, node: int) -> str:
-        op = self.graph.nodes[node].op
-        sources = self.planner.sources(node)
-        names = [self._name(s) for s in sources]
-        if op in INFIX:
-            return f"{names[0]} {INFIX[op]} {names[1]}"
-        if op in COMPARE:
-            return f"{names[0]} {COMPARE[op]} {names[1]} ? 1.0f : 0.0f"
-        if op in CALLS:
-            return f"{CALLS[op]}({', '.join(names)})"
-        match op:
-            case "neg":
-                return f"-({names[0]})"
-            case "reciprocal":
-                return f"1.0f / {names[0]}"
-            case "where":
-                return f"{self._mask(sources[0], names[0])} ? {names[1]} : {names[2]}"
-            case "not":
-                return f"1.0f - {names[0]}"
-            case "and":
-                return f"{names[0]} * {names[1]}"
-            case "or":
-                return f"maximum({names[0]}, {names[1]})"
-            case "cast":
-                return names[0]
-        raise ValueError(f"operator {op!r} has no CUDA text")
-
-    def _mask(self, condition: Source, name: str) -> str:
-        if isinstance(condition, int) and condition in self.region.nodes:
-            node = self.graph.nodes[condition]
-            if node.op in COMPARISONS:
-                names = [self._name(s) for s in self.planner.sources(condition)]
-                return f"{names[0]} {COMPARE[node.op]} {names[1]}"
-        return f"{name} != 0.0f"

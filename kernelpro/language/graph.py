@@ -71,7 +71,8 @@ class Node:
         id: position in the graph; operands have smaller ones.
         kind: `input`, `parameter` (buffers too), `pointwise`, `reduce` (over
             `columns` elements of each row), `gather` (one element of each row of `columns`, by
-            index; NaN where the index is out of range), `view`, `expand` or `library`.
+            index; NaN where the index is out of range), `matmul`, `transpose` (of the last two
+            sizes), `view`, `expand` or `library`.
         op: operator's name; for a library node the torch function as Python writes it.
         operands: what it reads: node numbers, constants.
         shape: sizes, outermost first.

@@ -4,6 +4,7 @@ Shapes and element types follow torch's rules for broadcasting and promotion, as
 have them. Whatever does not fit is refused with its place in the text.
 """
 
+import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ from kernelpro.language.graph import (
 from kernelpro.language.parse import ProgramError, nearest
 from kernelpro.language.plan import work
 from kernelpro.language.program import (
+    HEADED,
     NOWHERE,
     Apply,
     Assign,
@@ -44,7 +46,7 @@ from kernelpro.language.program import (
     Type,
     type_text,
 )
-from kernelpro.language.regions import MAX_LOADS, Call, Region, finished, fit
+from kernelpro.language.regions import MAX_LOADS, Call, Head, Region, finished, fit
 from kernelpro.language.regions import Stage as Piece
 from kernelpro.language.schedule import Schedule, Work
 
@@ -80,6 +82,26 @@ def lower(program: Program) -> Lowered:
     return _Lowering(program).lowered()
 
 
+def types(program: Program) -> dict[str, Type]:
+    """Return the type of every tensor that a program names.
+
+    Raises:
+        ProgramError: as for `lower`.
+    """
+    lowering = _Lowering(program)
+    lowering.lowered()
+    nodes = lowering.builder.nodes
+    return {
+        name: Type(nodes[value].dtype, nodes[value].shape)
+        for name, value in lowering.values.items()
+        if isinstance(value, int) and nodes[value].dtype != "tuple"
+    }
+
+
+HEADS = {"gemm": "matmul", "transpose": "transpose"}
+"""Kind of stage -> the operator that it begins with."""
+
+
 class _Unknown(Exception):
     """A torch call's result depends on values; what it is only shows when it runs."""
 
@@ -93,6 +115,8 @@ class _Lowering:
         self.plain: dict[str, Any] = {}
         self.made: dict[Any, int] = {}  # equal values of one stage are computed once
         self.stage: Stage | None = None
+        self.first = 0  # nodes from here on belong to the stage
+        self.head: Head | None = None
         self.effects: list[int] = []
         self.mode = FakeTensorMode()
         self.fakes: dict[int, Any] = {}  # what torch's operators gave
@@ -159,7 +183,7 @@ class _Lowering:
     def _body(self, stage: Stage) -> list[int]:
         """Add a stage's values; returns the nodes that compute something."""
         first = len(self.builder.nodes)
-        self.made, self.stage = {}, stage
+        self.made, self.stage, self.first, self.head = {}, stage, first, None
         for line in stage.body:
             self.values[line.name] = self._named(line)
         new = self.builder.nodes[first:]
@@ -179,7 +203,7 @@ class _Lowering:
         if isinstance(value, int) and self.builder.nodes[value].dtype == line.dtype:
             return value
         fresh = isinstance(value, int) and value >= count
-        if not fresh or self.builder.nodes[int(value)].kind != "pointwise":
+        if not fresh or self.builder.nodes[int(value)].kind not in ("pointwise", "matmul"):
             raise ProgramError(
                 f"the type of {line.name} is its operand's; write cast(..., {line.dtype})", line.at
             )
@@ -192,20 +216,19 @@ class _Lowering:
         if not nodes:
             raise ProgramError("the kernel computes nothing", stage.at)
         reduces = any(self.builder.nodes[n].kind in ("reduce", "gather") for n in nodes)
-        if reduces == (stage.kind == "map"):
+        if stage.kind in HEADED:
+            self._one_head(stage, reduces=reduces)
+        elif reduces == (stage.kind == "map"):
             raise ProgramError(
                 "a map has no reduction; write rowwise(rows, columns)"
                 if reduces
                 else f"{stage.kind} needs a reduction (sum, amax, ...); write map(...) instead",
                 stage.at,
             )
-        if stage.inner > 1 and self.program.target not in trace.STRIDED:
-            raise ProgramError(
-                f"a {self.program.target} kernel reduces the last dimensions; leave this to torch",
-                stage.at,
-            )
         graph = Graph(nodes=tuple(self.builder.nodes), arguments=(), constants=(), outputs=())
         region = fit(graph, nodes, stage.rows, stage.columns, stage.inner)
+        if region is not None and self.head is not None:
+            region = replace(region, flat=False, head=self.head)
         if region is None:
             raise ProgramError(self._misfit(stage, nodes), stage.at)
         if region.flat and not all(load.columns or load.period == 1 for _, load in region.loads):
@@ -217,6 +240,19 @@ class _Lowering:
                 stage.at,
             )
         return region
+
+    def _one_head(self, stage: Stage, *, reduces: bool) -> None:
+        op = HEADS[stage.kind]
+        if self.head is None:
+            example = "matmul(x, w)" if op == "matmul" else "transpose(x)"
+            raise ProgramError(
+                f"a {stage.kind} kernel computes one {example}; found none", stage.at
+            )
+        if reduces:
+            raise ProgramError(
+                f"a {stage.kind} kernel reduces no rows; do it in a rowwise kernel after it",
+                stage.at,
+            )
 
     def _misfit(self, stage: Stage, nodes: Sequence[int]) -> str:
         space = f"{stage.rows} rows of {stage.columns}"
@@ -243,6 +279,8 @@ class _Lowering:
             return self._value(value)
         if isinstance(value, Reshape):
             return self._reshape(value)
+        if value.op in ("matmul", "transpose"):
+            return self._headed(value)
         operands = [self._expression(operand) for operand in value.operands]
         try:
             return self._apply(value, operands)
@@ -285,6 +323,141 @@ class _Lowering:
                 raise ProgramError(f"a kernel cannot make {value.dtype}", value.at)
             return self._pointwise(value, "cast", operands, dtype=value.dtype)
         return self._pointwise(value, op, operands)
+
+    # --- products and transposes ----------------------------------------------------------
+
+    def _headed(self, value: Apply) -> int:
+        stage = self.stage
+        assert stage is not None
+        if HEADS.get(stage.kind) != value.op:
+            wanted = "gemm(m, n, k)" if value.op == "matmul" else "transpose(rows, columns)"
+            raise ProgramError(
+                f"{value.op} stands in a kernel of its own: `with {wanted}:`", value.at
+            )
+        if self.head is not None:
+            raise ProgramError(
+                f"a {stage.kind} kernel computes one {value.op}; make another kernel", value.at
+            )
+        found = self._product(value, stage) if value.op == "matmul" else self._turned(value, stage)
+        node, self.head = found
+        return node
+
+    def _stored(self, value: Expression, op: str) -> int:
+        """An operand that lies in memory as whole matrices."""
+        if isinstance(value, Apply):
+            raise ProgramError(
+                f"{op} reads tensors from memory; compute this in a kernel before", value.at
+            )
+        number = self._expression(value)
+        if not isinstance(number, int):
+            raise ProgramError(f"{op} needs tensors, not a number", value.at)
+        node = self.builder.nodes[number]
+        graph = Graph(nodes=tuple(self.builder.nodes), arguments=(), constants=(), outputs=())
+        if graph.base(number) >= self.first:
+            raise ProgramError(
+                f"{op} reads tensors from memory, and this is of its own kernel; compute it in a "
+                "kernel before",
+                value.at,
+            )
+        if graph.nodes[graph.base(number)].numel != node.numel:
+            raise ProgramError(f"{op} reads no expanded tensor; use matmul's batches", value.at)
+        if node.dtype not in self.dtypes:
+            raise ProgramError(
+                f"{op} of {node.dtype}: a {self.program.target} kernel reads "
+                f"{', '.join(sorted(self.dtypes))}; leave it to torch",
+                value.at,
+            )
+        if len(node.shape) < 2:
+            raise ProgramError(
+                f"{op} needs matrices, and this has the shape {list(node.shape)}; use view",
+                value.at,
+            )
+        return number
+
+    def _product(self, value: Apply, stage: Stage) -> tuple[int, Head]:
+        numbers, shapes, layout = [], [], ""
+        for operand in value.operands:
+            turned = isinstance(operand, Apply) and operand.op == "transpose"
+            inner = operand.operands[0] if turned and isinstance(operand, Apply) else operand
+            number = self._stored(inner, "matmul")
+            shape = self.builder.nodes[number].shape
+            numbers.append(number)
+            shapes.append((*shape[:-2], shape[-1], shape[-2]) if turned else shape)
+            layout += "T" if turned else "N"
+        left, right = shapes
+        kinds = [self.builder.nodes[number].dtype for number in numbers]
+        if kinds[0] != kinds[1]:
+            raise ProgramError(f"matmul of {kinds[0]} and {kinds[1]}; cast one before", value.at)
+        if left[-1] != right[-2]:
+            raise ProgramError(
+                f"matmul of {list(left)} and {list(right)}: {left[-1]} columns meet {right[-2]} "
+                "rows; write transpose(w) for an operand that lies the other way",
+                value.at,
+            )
+        outer = left[:-2] or right[:-2]
+        if left[:-2] and right[:-2] and left[:-2] != right[:-2]:
+            raise ProgramError(
+                f"matmul of {list(left)} and {list(right)}: sizes before the last two must be "
+                "equal, or only one operand has them",
+                value.at,
+            )
+        batch, m = math.prod(outer), left[-2]
+        if not right[:-2] and layout[0] == "N":  # all rows meet the same matrix
+            batch, m = 1, math.prod(left[:-1])
+        n, k = right[-1], left[-1]
+        found = (stage.batch, stage.rows // stage.batch, stage.columns, stage.depth)
+        if found != (batch, m, n, k):
+            sizes = ", ".join(map(str, ([batch] if batch > 1 else []) + [m, n, k]))
+            raise ProgramError(
+                f"matmul of {list(left)} and {list(right)} is gemm({sizes})", value.at
+            )
+        node = self.builder.add(
+            kind="matmul",
+            op="matmul",
+            operands=tuple(numbers),
+            shape=(*outer, left[-2], n),
+            dtype=kinds[0],
+        )
+        graph = Graph(nodes=tuple(self.builder.nodes), arguments=(), constants=(), outputs=())
+        return node, Head(
+            node=node,
+            kind="gemm",
+            batch=batch,
+            m=m,
+            n=n,
+            k=k,
+            layout=layout,
+            operands=tuple(graph.base(number) for number in numbers),
+            shared=tuple(not shape[:-2] for shape in shapes),
+        )
+
+    def _turned(self, value: Apply, stage: Stage) -> tuple[int, Head]:
+        number = self._stored(value.operands[0], "transpose")
+        shape = self.builder.nodes[number].shape
+        *outer, n, m = shape
+        batch = math.prod(outer)
+        if (stage.batch, stage.rows // stage.batch, stage.columns) != (batch, m, n):
+            sizes = ", ".join(map(str, ([batch] if batch > 1 else []) + [m, n]))
+            raise ProgramError(f"the transpose of {list(shape)} is transpose({sizes})", value.at)
+        node = self.builder.add(
+            kind="transpose",
+            op="transpose",
+            operands=(number,),
+            shape=(*outer, m, n),
+            dtype=self.builder.nodes[number].dtype,
+        )
+        graph = Graph(nodes=tuple(self.builder.nodes), arguments=(), constants=(), outputs=())
+        return node, Head(
+            node=node,
+            kind="transpose",
+            batch=batch,
+            m=m,
+            n=n,
+            k=0,
+            layout="T",
+            operands=(graph.base(number),),
+            shared=(False,),
+        )
 
     def _tensor(self, value: Apply, operand: Operand) -> int:
         if not isinstance(operand, int):

@@ -15,7 +15,14 @@ from kernelpro.language import emit_cpp, emit_cuda, torch_text
 from kernelpro.language.graph import Graph, uses
 from kernelpro.language.names import Names
 from kernelpro.language.regions import Region, Stage
-from kernelpro.language.schedule import PORTABLE_CLUSTER, CpuSchedule, Schedule
+from kernelpro.language.schedule import (
+    PORTABLE_CLUSTER,
+    SHARED_BYTES,
+    CpuSchedule,
+    CudaSchedule,
+    Schedule,
+)
+from kernelpro.language.tiles import CpuGemm, CpuTranspose, CudaGemm, CudaTranspose
 from kernelpro.records import Problem
 
 EXPECT = '''
@@ -145,8 +152,12 @@ def candidate_source(
         parts.append(CUDA_GLUE)
         if "_allow(" in forward:
             parts.append(ALLOW_GLUE.replace("@PORTABLE@", str(PORTABLE_CLUSTER)))
-        for name, _, _ in kernels:
-            parts.append(f'_{name} = _module.get_function("{name}")\n')
+        for name, region, schedule in kernels:
+            if isinstance(schedule, CudaGemm | CudaTranspose):
+                for one in emit_cuda.launches(graph, region, schedule, name):
+                    parts.append(f'_{one.kernel} = _module.get_function("{one.kernel}")\n')
+            else:
+                parts.append(f'_{name} = _module.get_function("{name}")\n')
     parts.append("\n" + EXPECT.replace("@DEVICE@", device))
     return "".join(parts)
 
@@ -340,7 +351,7 @@ class _Forward:
     def _launch(self, region: Region) -> None:
         graph, (kernel, schedule) = self.graph, self.kernels[id(region)]
         in_place = dict(region.in_place)
-        for number in dict.fromkeys(load.node for _, load in region.loads):
+        for number in region.reads:
             if not graph.nodes[number].contiguous:
                 self.out.append(f"{self.names[number]} = {self.names[number]}.contiguous()")
         for output in region.outputs:
@@ -363,9 +374,13 @@ class _Forward:
             f"{self.names[number]}.data_ptr()" for number in Names(graph, region).parameters
         ]
         listed = ", ".join(pointers)
-        if isinstance(schedule, CpuSchedule):
+        if self.target == "cpu":
             self.out.append(f"_kernels.{kernel}({listed})")
         else:
+            assert not isinstance(schedule, CpuSchedule | CpuGemm | CpuTranspose)
+            if not isinstance(schedule, CudaSchedule):
+                self._launch_tiles(region, schedule, kernel, pointers)
+                return
             pieces, per = emit_cuda.grid(graph, region, schedule)
             device = f"{pointers[0].removesuffix('.data_ptr()')}.get_device()"
             blocks = f"_blocks({device}, {pieces}, {per})" if per else str(pieces)
@@ -379,6 +394,29 @@ class _Forward:
             self.out.append(
                 f"{function}(({blocks},), ({schedule.threads},), ({listed}{tail}){shared}, "
                 "stream=stream)"
+            )
+
+    def _launch_tiles(
+        self, region: Region, schedule: CudaGemm | CudaTranspose, name: str, pointers: list[str]
+    ) -> None:
+        for one in emit_cuda.launches(self.graph, region, schedule, name):
+            given = list(pointers)
+            if one.partial:
+                if one.kernel == name:
+                    memory = self._fresh(f"{name}_parts")
+                    self.out.append(
+                        f"{memory} = torch.empty({one.partial}, dtype=torch.float32{self._like()})"
+                    )
+                given.append(f"{memory}.data_ptr()")
+            tail = "," if len(given) == 1 else ""
+            shared = f"shared_mem={one.shared_bytes}, " if one.shared_bytes else ""
+            function = f"_{one.kernel}"
+            if one.shared_bytes > SHARED_BYTES:
+                device = f"{pointers[0].removesuffix('.data_ptr()')}.get_device()"
+                function = f"_allow({function}, {device}, {one.shared_bytes}, 1)"
+            self.out.append(
+                f"{function}(({one.blocks},), ({one.threads},), ({', '.join(given)}{tail}), "
+                f"{shared}stream=stream)"
             )
 
     def _like(self) -> str:

@@ -15,11 +15,13 @@ from kernelpro.language.schedule import (
     Limits,
     Schedule,
     Work,
+    family_of,
     jump,
     legal,
     step,
     target_of,
 )
+from kernelpro.language.tiles import start_tiles
 from kernelpro.records import FASTER, Lesson, Machine, change_in
 
 
@@ -46,6 +48,9 @@ class Move:
         return change_in(self.rationale)
 
 
+MOST_KEPT = 96
+"""Own: floats that a thread of a GPU keeps at most between passes where a search starts."""
+
 START = "start"
 """Strategy of the first program, written from the reference."""
 
@@ -58,6 +63,7 @@ ACTIONS: dict[str, dict[str, tuple[_Edit, ...]]] = {
         "cpu": (("vec", 1, "wider vectors do more elements per instruction"),),
         "cuda": (("vec", 1, "wider accesses move more bytes per instruction"),),
     },
+    "tensor_cores": {"cuda": (("math", "tf32", "tensor cores, as the precision policy permits"),)},
     "unroll": {
         "cpu": (("unroll", 1, "more independent vectors hide the latency of each"),),
         "cuda": (("unroll", 1, "more loads in flight hide memory latency"),),
@@ -71,8 +77,18 @@ ACTIONS: dict[str, dict[str, tuple[_Edit, ...]]] = {
     },
     "more_threads": {"cpu": (("threads", 1, "more cores share the rows"),)},
     "fewer_threads": {"cpu": (("threads", -1, "fewer threads to start and to wait for"),)},
-    "larger_block": {"cuda": (("threads", 1, "more warps of a block hide latency"),)},
-    "smaller_block": {"cuda": (("threads", -1, "smaller blocks wait less for each other"),)},
+    "larger_block": {
+        "cuda": (
+            ("threads", 1, "more warps of a block hide latency"),
+            ("warps_m", 1, "more warps of a block hide latency"),
+        )
+    },
+    "smaller_block": {
+        "cuda": (
+            ("threads", -1, "smaller blocks wait less for each other"),
+            ("warps_m", -1, "smaller blocks wait less for each other"),
+        )
+    },
     "more_rows_per_block": {
         "cuda": (("rows", 1, "fewer threads share a row, so joining them costs less"),)
     },
@@ -139,6 +155,50 @@ ACTIONS: dict[str, dict[str, tuple[_Edit, ...]]] = {
         )
     },
     "read_only_loads": {"cuda": (("loads", "read_only", "inputs go through the read-only path"),)},
+    # Of products of matrices:
+    "register_tile": {
+        "cpu": (
+            ("rows", 1, "each element of the right matrix meets more rows in registers"),
+            ("vectors", 1, "each element of the left matrix meets more columns in registers"),
+        ),
+        "cuda": (
+            ("warps_n", -1, "fewer warps share the tile, so that each keeps more of it"),
+            ("warps_m", -1, "fewer warps share the tile, so that each keeps more of it"),
+        ),
+    },
+    "larger_tile": {
+        "cpu": (
+            ("tile_n", 1, "rows that are packed once meet more columns"),
+            ("tile_m", 1, "columns that are in the cache meet more rows"),
+        ),
+        "cuda": (
+            ("tile_n", 1, "each row in shared memory meets more columns"),
+            ("tile_m", 1, "each column in shared memory meets more rows"),
+        ),
+    },
+    "smaller_tile": {
+        "cpu": (("tile_m", -1, "more pieces of work balance better"),),
+        "cuda": (
+            ("tile_m", -1, "more blocks share the work"),
+            ("tile_n", -1, "more blocks share the work"),
+        ),
+    },
+    "async_copy": {
+        "cuda": (
+            ("stages", 1, "copies run further ahead of the arithmetic"),
+            ("tile_k", 1, "more arithmetic for each wait"),
+        )
+    },
+    "whole_waves": {
+        "cuda": (
+            ("split_k", 1, "parts of the depth give work to idle multiprocessors"),
+            ("tile_m", -1, "smaller tiles fill the last wave"),
+        )
+    },
+    "swizzle_blocks": {
+        "cuda": (("swizzle", 1, "blocks at work together share more of the L2 cache"),)
+    },
+    "matrix_units": {"cuda": (("math", "tf32", "tensor cores, as the precision policy permits"),)},
 }
 """The vocabulary that detectors and proposers share, as far as it is about schedules."""
 
@@ -148,8 +208,10 @@ REWRITES: dict[str, tuple[str, ...]] = {
     "balance_pipes": ("divide_once", "factor_out"),
     "factor": ("factor_out",),
     "one_pass": ("moments",),
-    "fuse": ("merge_kernels",),
+    "fuse": ("merge_kernels", "own_gemm", "own_transpose"),
     "split_kernel": ("split_kernel",),
+    "matrix_units": ("own_gemm",),
+    "tensor_cores": ("own_gemm",),
 }
 """Actions that ask for rewrites (see `rewrites.py`)."""
 
@@ -158,6 +220,10 @@ def default(
     machine: Machine, works: Sequence[Work], target: str, limits: Limits = UNKNOWN
 ) -> Schedule:
     """Return a sound start from the sizes: enough pieces of work, wide vectors, staged rows."""
+    if works and works[0].tiled is not None:
+        lanes = limits.lanes or 8
+        multiprocessors = int(machine.facts.get("multiprocessors", "0"))
+        return start_tiles(target, works[0].tiled, machine.threads, lanes, multiprocessors)
     for schedule in _starts(machine, works, target, limits):
         if not legal(schedule, works, limits):
             return schedule
@@ -213,6 +279,9 @@ def _pieces(work: Work) -> int:
 
 
 def _cuda_starts(works: Sequence[Work], limits: Limits) -> Iterator[CudaSchedule]:
+    if any(work.inner > 1 for work in works):
+        yield from _cuda_columns_starts(works)
+        return
     columns = max((work.columns for work in works if not work.mapped), default=0)
     # A row is shared by as many threads as read it in about four 16-byte accesses each.
     lanes = next((n for n in (32, 64, 128, 256, 512) if columns <= n * 16), 1024)
@@ -226,6 +295,18 @@ def _cuda_starts(works: Sequence[Work], limits: Limits) -> Iterator[CudaSchedule
             for staging in ("registers", "shared"):
                 yield replace(base, cluster=cluster, staging=staging)
         yield base
+
+
+def _cuda_columns_starts(works: Sequence[Work]) -> Iterator[CudaSchedule]:
+    """Starts for strided rows: kept on chip where that leaves room for enough threads."""
+    kept = max(work.columns * work.slots["multi"] for work in works)
+    for staging, most in (("registers", MOST_KEPT), ("shared", 2 * MOST_KEPT)):
+        for vec in (4, 2, 1):
+            if kept * vec <= most:
+                yield CudaSchedule(vec=vec, threads=128, staging=staging)
+    for vec in (4, 2, 1):
+        yield CudaSchedule(vec=vec, threads=256, unroll=4)
+        yield CudaSchedule(vec=vec, threads=256)
 
 
 def first(
@@ -263,7 +344,7 @@ def neighbours(program: Program, works: Sequence[Work], limits: Limits) -> list[
     """Return the programs that differ in one knob of one kernel by one place, or by a rewrite."""
     moves: list[Move] = []
     for place, now in enumerate(program.schedules):
-        for knob, by, _ in steps(now, KNOBS[program.target]):
+        for knob, by, _ in steps(now, KNOBS[family_of(now)]):
             why = _reason(knob, by, now)
             moves += _changed(program, works, limits, (place,), knob, by, why)
     return moves + [_move(rewritten) for rewritten in rewrites(program)]
@@ -354,6 +435,10 @@ def _changed(
     schedules, said, strategy = list(program.schedules), [], ""
     for place in places:
         now = schedules[place]
+        if knob not in KNOBS[family_of(now)] or (
+            isinstance(change, str) and change not in KNOBS[family_of(now)][knob]
+        ):
+            continue
         changed = step(now, knob, change) if isinstance(change, int) else jump(now, knob, change)
         if changed is None or changed == now or legal(changed, [works[place]], limits):
             continue

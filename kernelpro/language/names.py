@@ -12,6 +12,59 @@ RESERVED = frozenset(
         "b",
         "l",
         "j",
+        *(
+            "batch",
+            "depth",
+            "finish",
+            "matrix",
+            "top",
+            "side",
+            "height",
+            "width",
+            "block",
+            "turned",
+        ),
+        *("strip", "packed", "kept", "panel", "panels", "partial", "rights", "start", "deep", "i"),
+        *("q", "v", "MR", "NV", "NR", "MC", "NC", "KC", "T", "left_over", "scratch", "multiply"),
+        *(
+            "pack_left",
+            "pack_right",
+            "value",
+            "convert",
+            "shared",
+            "lefts",
+            "rights",
+            "left",
+            "right",
+        ),
+        *(
+            "part",
+            "parts",
+            "copy",
+            "slot",
+            "from_k",
+            "found",
+            "more",
+            "at",
+            "tiles",
+            "down",
+            "across",
+        ),
+        *(
+            "warp",
+            "Left",
+            "Right",
+            "Tile",
+            "TM",
+            "TN",
+            "TK",
+            "WM",
+            "WN",
+            "STAGES",
+            "THREADS",
+            "PARTS",
+        ),
+        *("DOWN", "ACROSS", "HOP", "V", "tile", "along", "logistic", "mul"),
         "blocks",
         "inner",
         "span",
@@ -127,7 +180,7 @@ class Names:
 
     def __init__(self, graph: Graph, region: Region) -> None:
         in_place = dict(region.in_place)
-        reads = list(dict.fromkeys(load.node for _, load in region.loads))
+        reads = list(region.reads)
         writes = [n for n in region.outputs if n not in in_place]
         self.parameters = (*reads, *writes)
         self.written = frozenset(writes) | frozenset(in_place.values())

@@ -16,6 +16,7 @@ import torch
 from kernelpro.language.graph import POINTWISE, REDUCTIONS
 from kernelpro.language.program import (
     DTYPES,
+    HEADED,
     RESERVED,
     Apply,
     Argument,
@@ -32,9 +33,9 @@ from kernelpro.language.program import (
     Stage,
     Type,
 )
-from kernelpro.language.schedule import KNOBS, ScheduleError, from_knobs
+from kernelpro.language.schedule import KNOBS, ScheduleError, family, from_knobs
 
-KINDS = ("map", "rowwise", "colwise", "torch")
+KINDS = ("map", "rowwise", "colwise", "gemm", "transpose", "torch")
 SUGAR = ("mean", "square", "silu")
 """Operators that are written with others: `mean(x)`, `square(x)`, `silu(x)`."""
 
@@ -43,8 +44,8 @@ ARITY = (
     | dict.fromkeys(REDUCTIONS, 1)
     | dict.fromkeys(SUGAR, 1)
     | dict.fromkeys(("add", "sub", "mul", "div", "maximum", "minimum", "and", "or"), 2)
-    | dict.fromkeys(("lt", "le", "gt", "ge", "eq", "ne", "gather", "cast"), 2)
-    | {"where": 3}
+    | dict.fromkeys(("lt", "le", "gt", "ge", "eq", "ne", "gather", "cast", "matmul"), 2)
+    | {"where": 3, "transpose": 1}
 )
 """Operator -> its operands."""
 
@@ -260,20 +261,40 @@ class _Parser:
             _refuse(
                 item,
                 "expected `with map(elements)`, `with map(rows, columns)`, `with rowwise(rows, "
-                "columns)`, `with colwise(blocks, columns, inner)` or `with torch()`, found "
+                "columns)`, `with colwise(blocks, columns, inner)`, `with gemm(m, n, k)`, `with "
+                "transpose(rows, columns)` or `with torch()`, found "
                 f"{_shown(call)}{hint}",
             )
         kind = call.func.id
         sizes = [self._size(size) for size in call.args]
-        rows, columns, inner = self._space(call, kind, sizes)
+        batch, depth = 1, 0
+        if kind in HEADED:
+            batch, rows, columns, depth = self._matrices(call, kind, sizes)
+            inner = 1
+        else:
+            rows, columns, inner = self._space(call, kind, sizes)
         schedule = None
         if kind == "torch":
             if call.keywords:
                 _refuse(call, "torch() has no schedule; torch runs its own kernels")
         else:
-            schedule = self._schedule(call, target)
+            schedule = self._schedule(call, family(target, kind))
         body = tuple(self._assign(line) for line in item.body)
-        return Stage(kind, rows, columns, schedule, body, inner, _at(item))
+        return Stage(kind, rows, columns, schedule, body, inner, batch, depth, _at(item))
+
+    def _matrices(self, call: ast.Call, kind: str, sizes: list[int]) -> tuple[int, int, int, int]:
+        """Matrices, all their rows together, columns, and the depth of a product."""
+        count = 3 if kind == "gemm" else 2
+        if len(sizes) not in (count, count + 1) or not all(sizes):
+            wanted = {
+                "gemm": "gemm(m, n, k) or gemm(batch, m, n, k)",
+                "transpose": "transpose(rows, columns) or transpose(batch, rows, columns), the "
+                "sizes of the result,",
+            }[kind]
+            _refuse(call, f"expected {wanted} with sizes from 1 on, found {_shown(call)}")
+        batch = sizes[0] if len(sizes) > count else 1
+        rows, columns = sizes[-count], sizes[-count + 1]
+        return batch, batch * rows, columns, sizes[-1] if kind == "gemm" else 0
 
     def _space(self, call: ast.Call, kind: str, sizes: list[int]) -> tuple[int, int, int]:
         """Rows, columns and how far a row's elements are apart."""
@@ -293,19 +314,19 @@ class _Parser:
         }[kind]
         _refuse(call, f"expected {wanted} with sizes from 1 on, found {_shown(call)}")
 
-    def _schedule(self, call: ast.Call, target: str) -> Any:
+    def _schedule(self, call: ast.Call, which: str) -> Any:
         knobs: dict[str, Any] = {}
         for keyword in call.keywords:
             name = keyword.arg
-            if name not in KNOBS[target] or name is None:
-                known = ", ".join(KNOBS[target])
-                hint = nearest(str(name), KNOBS[target])
-                _refuse(keyword, f"a {target} kernel has the knobs {known}; found {name}{hint}")
+            if name not in KNOBS[which] or name is None:
+                known = ", ".join(KNOBS[which])
+                hint = nearest(str(name), KNOBS[which])
+                _refuse(keyword, f"a {which} kernel has the knobs {known}; found {name}{hint}")
             if name in knobs:
                 _refuse(keyword, f"knob {name} is given twice")
             knobs[name] = self._plain(keyword.value)
         try:
-            return from_knobs(target, knobs)
+            return from_knobs(which, knobs)
         except ScheduleError as error:
             _refuse(call, str(error))
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from kernelpro.language.graph import Graph
 from kernelpro.language.regions import Load, Region
 from kernelpro.language.schedule import Work
+from kernelpro.language.tiles import Tiled
 
 Value = int | Load
 """A node of the region, or a tensor's element at the row and column."""
@@ -81,6 +82,8 @@ class Planner:
 
     def sources(self, node: int) -> tuple[Source, ...]:
         """Return what a node reads: nodes of the region, elements of tensors, constants."""
+        if self.region.head is not None and self.region.head.node == node:
+            return ()  # matrices, which are no elements
         return tuple(
             operand
             if isinstance(operand, float)
@@ -281,6 +284,7 @@ def work(graph: Graph, region: Region, target: str) -> Work:
     vectors = [load.node for load in plans["multi"].loads if load.columns]
     vectors += [n for n in region.outputs if n in region.full]
     items = [sizes[graph.nodes[n].dtype] for n in vectors] or [4]
+    head = region.head
     return Work(
         rows=region.rows,
         columns=region.columns,
@@ -296,4 +300,16 @@ def work(graph: Graph, region: Region, target: str) -> Work:
             graph.nodes[n].numel * sizes[graph.nodes[n].dtype] for n in region.outputs
         ),
         operators=len(region.nodes),
+        tiled=None
+        if head is None
+        else Tiled(
+            kind=head.kind,
+            batch=head.batch,
+            m=head.m,
+            n=head.n,
+            k=head.k,
+            layout=head.layout,
+            item_bytes=sizes[graph.nodes[head.operands[0]].dtype],
+            tensors=len(vectors),
+        ),
     )

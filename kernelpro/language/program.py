@@ -28,6 +28,9 @@ INFIX = {
 }
 """Operator -> its sign and how tightly that binds, as in Python."""
 
+HEADED = ("gemm", "transpose")
+"""Stages that begin with one operator on matrices in memory, and go on like a map."""
+
 COMPARE = 1
 UNARY = 6
 WIDTH = 100
@@ -136,13 +139,16 @@ class Stage:
 
     Attributes:
         kind: `rowwise` (rows are reduced), `colwise` (likewise, but their elements are `inner`
-            apart), `map` (every element on its own) or `torch` (torch computes each value by
-            itself, as eager mode does).
+            apart), `map` (every element on its own), `gemm` (a product of matrices and what is
+            done with its elements), `transpose` (likewise, of a tensor's last two sizes) or
+            `torch` (torch computes each value by itself, as eager mode does).
         rows: number of rows; 1 where rows have no meaning.
         columns: elements in each; 0 for `torch` where nothing is reduced.
         schedule: how the kernel runs; None for `torch`.
         body: the values, in order.
         inner: elements from one element of a row to the next.
+        batch: matrices of a `gemm` or `transpose`, which share the rows evenly.
+        depth: products that are summed for each element of a `gemm`.
     """
 
     kind: str
@@ -151,6 +157,8 @@ class Stage:
     schedule: Schedule | None
     body: tuple[Assign, ...]
     inner: int = 1
+    batch: int = 1
+    depth: int = 0
     at: Position = field(default=NOWHERE, compare=False, repr=False)
 
 
@@ -263,6 +271,9 @@ def _head(stage: Stage) -> str:
         sizes = [stage.rows // stage.inner, stage.columns, stage.inner]
     elif stage.kind == "map" and stage.rows == 1:
         sizes = [stage.columns]
+    elif stage.kind in HEADED:
+        sizes = [stage.batch] * (stage.batch > 1) + [stage.rows // stage.batch, stage.columns]
+        sizes += [stage.depth] * (stage.kind == "gemm")
     words = [str(size) for size in sizes]
     if stage.schedule is not None:
         words += [

@@ -40,6 +40,33 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The operator on whole matrices that a region begins with, all its operands in memory.
+
+    Attributes:
+        node: whose elements the other nodes of the region go on with.
+        kind: `gemm` or `transpose`.
+        batch: matrices.
+        m: rows of each result.
+        n: columns of each result.
+        k: depth of the product; 0 for a transpose.
+        layout: of each operand: `N` as it is written, `T` if memory holds its transpose.
+        operands: nodes that own their elements.
+        shared: for each operand, whether all matrices of the batch are the same.
+    """
+
+    node: int
+    kind: str
+    batch: int
+    m: int
+    n: int
+    k: int
+    layout: str
+    operands: tuple[int, ...]
+    shared: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
     """Nodes that one kernel computes over rows x columns.
 
@@ -54,6 +81,7 @@ class Region:
         loads: by reading node and operand position.
         outputs: nodes that are needed outside, in order.
         in_place: output node and the library result that it may overwrite.
+        head: of a `gemm` or `transpose`.
     """
 
     rows: int
@@ -65,11 +93,18 @@ class Region:
     inner: int = 1
     outputs: tuple[int, ...] = ()
     in_place: tuple[tuple[int, int], ...] = ()
+    head: Head | None = None
 
     @property
     def elements(self) -> int:
         """Rows times columns."""
         return self.rows * self.columns
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """Nodes whose tensors the kernel reads, in order."""
+        operands = self.head.operands if self.head else ()
+        return tuple(dict.fromkeys([*operands, *(load.node for _, load in self.loads)]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +225,7 @@ def finished(graph: Graph, stages: Sequence[Stage]) -> Iterator[Stage]:
         ]
         gathers = any(graph.nodes[n].kind == "gather" for n in stage.nodes)
         pairs = []
-        for node in outputs:
+        for node in outputs if stage.head is None else ():
             if node in stage.full and spare and not gathers:
                 other = graph.nodes[spare[0]]
                 if (other.dtype, other.numel) == (graph.nodes[node].dtype, graph.nodes[node].numel):
@@ -240,9 +275,15 @@ def fit(
     inside = set(nodes)
     for number in sorted(nodes):
         node = graph.nodes[number]
-        if node.kind in ("reduce", "gather"):
+        if node.kind in ("matmul", "transpose"):
+            # Its operands are read as matrices, not element by element: see `Head`.
+            if node.numel != rows * columns:
+                return None
+            full.add(number)
+            wanted: list[tuple[int, tuple[int, ...], bool]] = []
+        elif node.kind in ("reduce", "gather"):
             space = (rows // inner, columns, inner)
-            wanted: list[tuple[int, tuple[int, ...], bool]] = [(0, space, True)]
+            wanted = [(0, space, True)]
             if node.kind == "gather":
                 if inner > 1:
                     return None

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from kernelpro.language.graph import REDUCTIONS
+from kernelpro.language.own_kernels import own_gemms, own_transposes
 from kernelpro.language.program import (
+    HEADED,
     Apply,
     Assign,
     Expression,
@@ -21,6 +23,8 @@ from kernelpro.language.program import (
     Stage,
     names_in,
 )
+from kernelpro.language.schedule import from_knobs, target_of
+from kernelpro.language.tiles import CpuGemm, CpuTranspose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +177,18 @@ def rewrites(program: Program) -> Iterator[Rewritten]:
         changed = _everywhere(program, rule)
         if changed != program:
             yield Rewritten(program=changed, name=name, why=why)
+    for owned in own_gemms(program):
+        yield Rewritten(
+            program=owned,
+            name="own_gemm",
+            why="a product of its own can take in what follows it, and its tiles fit these sizes",
+        )
+    for owned in own_transposes(program):
+        yield Rewritten(
+            program=owned,
+            name="own_transpose",
+            why="a transpose of its own goes through a tile on chip, and takes in what follows it",
+        )
     for place in range(len(program.stages) - 1):
         if (merged := merge(program, place)) is not None:
             yield Rewritten(
@@ -264,6 +280,8 @@ def merge(program: Program, place: int) -> Program | None:
         return None
     if "torch" in (one.kind, two.kind) or one.rows * one.columns != two.rows * two.columns:
         return None
+    if two.kind in HEADED or (one.kind in HEADED and two.kind != "map"):
+        return None  # an operator on matrices comes first, and what reduces rows after it
     shape = one if one.kind != "map" else two
     both = one.kind != "map" != two.kind
     if both and (one.columns, one.inner) != (two.columns, two.inner):
@@ -283,12 +301,27 @@ def split(program: Program, place: int, at: int) -> Program:
 
 
 def _part(stage: Stage, body: tuple[Assign, ...]) -> Stage:
-    if stage.kind == "torch" or any(_reduces(line.value) for line in body):
+    if stage.kind in HEADED and not any(_begins(line.value) for line in body):
+        knobs = {}
+        if isinstance(stage.schedule, CpuGemm | CpuTranspose):
+            knobs = {"threads": stage.schedule.threads}
+        plain = from_knobs(target_of(stage.schedule), knobs) if stage.schedule else None
+        return Stage("map", stage.rows, stage.columns, plain, body)
+    if stage.kind in (*HEADED, "torch") or any(_reduces(line.value) for line in body):
         return replace(stage, body=body)
     rows, columns = stage.rows, stage.columns
     if stage.inner > 1:  # without a reduction the elements are in order
         rows, columns = rows // stage.inner, columns * stage.inner
     return replace(stage, kind="map", rows=rows, columns=columns, inner=1, body=body)
+
+
+def _begins(value: Expression) -> bool:
+    """Whether a product or transpose is computed here."""
+    if isinstance(value, Reshape):
+        return _begins(value.operand)
+    if not isinstance(value, Apply):
+        return False
+    return value.op in ("matmul", "transpose") or any(map(_begins, value.operands))
 
 
 def _reduces(value: Expression) -> bool:

@@ -9,6 +9,15 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from kernelpro.language.tiles import (
+    TILE_CLASSES,
+    TILE_KNOBS,
+    CpuGemm,
+    CpuTranspose,
+    Tiled,
+    TileSchedule,
+    legal_tiles,
+)
 from kernelpro.records import Machine
 
 
@@ -75,7 +84,7 @@ class CudaSchedule:
     cluster: int = 1
 
 
-Schedule = CpuSchedule | CudaSchedule
+Schedule = CpuSchedule | CudaSchedule | TileSchedule
 
 KNOBS: dict[str, dict[str, tuple[Any, ...]]] = {
     "cpu": {
@@ -104,12 +113,14 @@ KNOBS: dict[str, dict[str, tuple[Any, ...]]] = {
         "min_blocks": (1, 2, 4, 8),
         "cluster": (1, 2, 4, 8, 16),
     },
+    **TILE_KNOBS,
 }
 """Values that each knob can take, in order: neighbours in it are one step apart."""
 
-_CLASSES: dict[str, type[CpuSchedule] | type[CudaSchedule]] = {
+_CLASSES: dict[str, type[Schedule]] = {
     "cpu": CpuSchedule,
     "cuda": CudaSchedule,
+    **TILE_CLASSES,
 }
 
 
@@ -119,27 +130,40 @@ class ScheduleError(ValueError):
 
 def target_of(schedule: Schedule) -> str:
     """Return `cpu` or `cuda`."""
-    return "cpu" if isinstance(schedule, CpuSchedule) else "cuda"
+    cpu = isinstance(schedule, CpuSchedule | CpuGemm | CpuTranspose)
+    return "cpu" if cpu else "cuda"
 
 
-def from_knobs(target: str, knobs: Mapping[str, Any]) -> Schedule:
+def family(target: str, kind: str) -> str:
+    """Return which knobs a kind of stage has on a target: a key of `KNOBS`."""
+    return f"{target} {kind}" if f"{target} {kind}" in KNOBS else target
+
+
+def family_of(schedule: Schedule) -> str:
+    """Return which knobs a schedule has: a key of `KNOBS`."""
+    if isinstance(schedule, CpuSchedule | CudaSchedule):
+        return target_of(schedule)
+    return schedule.family
+
+
+def from_knobs(which: str, knobs: Mapping[str, Any]) -> Schedule:
     """Make a schedule of the knobs that are given; the others have their defaults.
 
     Args:
-        target: `cpu` or `cuda`.
+        which: `cpu`, `cuda`, `cpu gemm` and so on: a key of `KNOBS`.
         knobs: values by name.
 
     Raises:
         ScheduleError: a knob is unknown, or cannot have its value.
     """
     for name, value in knobs.items():
-        allowed = KNOBS[target].get(name)
+        allowed = KNOBS[which].get(name)
         if allowed is None:
-            raise ScheduleError(f"expected one of {', '.join(KNOBS[target])}, but found {name!r}")
+            raise ScheduleError(f"expected one of {', '.join(KNOBS[which])}, but found {name!r}")
         if value not in allowed or isinstance(value, bool):
             shown = "1..1024" if len(allowed) > 20 else ", ".join(repr(v) for v in allowed)
             raise ScheduleError(f"{name} must be one of {shown}, but is {value!r}")
-    return _CLASSES[target](**knobs)
+    return _CLASSES[which](**knobs)
 
 
 def described(schedule: Schedule) -> str:
@@ -148,8 +172,10 @@ def described(schedule: Schedule) -> str:
 
 
 def step(schedule: Schedule, knob: str, by: int) -> Schedule | None:
-    """Move one knob by so many places of its list; None beyond its end."""
-    values = KNOBS[target_of(schedule)][knob]
+    """Move one knob by so many places of its list; None beyond its end, or without the knob."""
+    values = KNOBS[family_of(schedule)].get(knob)
+    if values is None:
+        return None
     place = values.index(getattr(schedule, knob)) + by
     if not 0 <= place < len(values):
         return None
@@ -178,6 +204,7 @@ class Work:
         item_bytes: bytes per element of the widest and of the narrowest tensor.
         output_bytes: bytes written.
         operators: how many it replaces.
+        tiled: of a `gemm` or `transpose`: its matrices.
     """
 
     rows: int
@@ -192,6 +219,7 @@ class Work:
     output_bytes: int
     operators: int = 1
     inner: int = 1
+    tiled: Tiled | None = None
 
     @property
     def lanes(self) -> int:
@@ -228,12 +256,14 @@ class Limits:
             into single floats wherever it must compare or select.
         shared_bytes: shared memory that a block of a GPU may ask for.
         cluster: blocks in the GPU's largest cluster; 1 where it has none.
+        tf32: whether the precision policy permits float32 on tensor cores.
     """
 
     threads: int = 0
     lanes: int = 0
     shared_bytes: int = 0
     cluster: int = 0
+    tf32: bool = False
 
 
 UNKNOWN = Limits()
@@ -282,6 +312,23 @@ def legal(schedule: Schedule, works: Sequence[Work], limits: Limits = UNKNOWN) -
         works: the regions that share it.
         limits: of the machine.
     """
+    if not isinstance(schedule, CpuSchedule | CudaSchedule):
+        for work in works:
+            if work.tiled is None:
+                return f"knobs of a {schedule.family} do not fit this kernel"
+            why = legal_tiles(
+                schedule,
+                work.tiled,
+                limits.threads,
+                limits.lanes,
+                limits.shared_bytes,
+                tf32=limits.tf32,
+            )
+            if why:
+                return why
+        return ""
+    if any(work.tiled is not None for work in works):
+        return f"a {works[0].tiled.kind if works[0].tiled else 'tiled kernel'} has its own knobs"
     if schedule.passes == "one" and not any(work.online for work in works):
         return "one pass needs a sum of exponentials of the elements less their largest"
     if schedule.staging != "none" and not any(work.slots[schedule.passes] for work in works):
@@ -299,6 +346,8 @@ def adapted(schedule: Schedule, work: Work) -> Schedule:
     One schedule for several regions becomes one for each: a region without a reduction has no
     accumulators, a short row no long iteration.
     """
+    if not isinstance(schedule, CpuSchedule | CudaSchedule):
+        return schedule
     if not work.online:
         schedule = replace(schedule, passes="multi")
     if not work.slots[schedule.passes]:
@@ -306,7 +355,8 @@ def adapted(schedule: Schedule, work: Work) -> Schedule:
     if not work.reductions or work.inner > 1:
         schedule = replace(schedule, accumulators=1)
     if isinstance(schedule, CudaSchedule):
-        return replace(schedule, rows=1, cluster=1) if work.mapped else schedule
+        alone = work.mapped or work.inner > 1
+        return replace(schedule, rows=1, cluster=1) if alone else schedule
     while schedule.unroll > 1 and schedule.vec * schedule.unroll > max(work.lanes, 8):
         unroll = schedule.unroll // 2
         accumulators = min(schedule.accumulators, unroll)
@@ -343,6 +393,8 @@ def staged_bytes(schedule: CudaSchedule, work: Work) -> int:
 
 
 def _elements_per_thread(schedule: CudaSchedule, work: Work) -> int:
+    if work.inner > 1:
+        return work.columns * schedule.vec
     span = schedule.threads // schedule.rows * schedule.cluster * schedule.vec
     return -(-work.columns // span) * schedule.vec
 
@@ -375,6 +427,11 @@ def _legal_cuda(schedule: CudaSchedule, works: Sequence[Work], limits: Limits) -
         return f"{schedule.accumulators} accumulators need as many elements in flight"
     if schedule.rows > 1 and all(work.mapped for work in works):
         return "several rows per block need a reduction"
+    if any(work.inner > 1 for work in works):
+        if schedule.rows > 1 or schedule.cluster > 1:
+            return "of strided rows each thread takes its own, so no threads or blocks share one"
+        if schedule.accumulators > 1:
+            return "neighbouring rows are reduced side by side; unroll instead of accumulators"
     if reason := _legal_cluster(schedule, works, limits):
         return reason
     most_shared = (limits.shared_bytes or MOST_SHARED_BYTES) - OWN_SHARED_BYTES
@@ -384,7 +441,9 @@ def _legal_cuda(schedule: CudaSchedule, works: Sequence[Work], limits: Limits) -
     for work in works:
         if schedule.vec * work.item_bytes[0] > 16:
             return f"{schedule.vec} elements of {work.item_bytes[0]} bytes exceed a 16-byte access"
-        if not work.flat and work.columns % schedule.vec:
+        if work.inner > 1 and work.inner % schedule.vec:
+            return f"{work.inner} rows side by side do not divide by {schedule.vec}"
+        if work.inner == 1 and not work.flat and work.columns % schedule.vec:
             return f"rows of {work.columns} elements do not divide by {schedule.vec}"
         registers = OWN_REGISTERS + work.tensors * schedule.vec * schedule.unroll
         if schedule.staging == "registers":

@@ -25,9 +25,6 @@ DTYPES = {
 }
 """Element types that fused kernels read and write; they compute in float32."""
 
-STRIDED = frozenset({"cpu"})
-"""Targets whose kernels reduce over dimensions that are not the last ones."""
-
 MAX_REAL_BYTES = 1 << 28
 """Inputs beyond this are not made for real only to learn a constant of forward."""
 
@@ -111,7 +108,7 @@ def _counts(program: Any, node: Any) -> bool:
 class _Tracer:
     def __init__(self, program: Any, target: str) -> None:
         self.program = program
-        self.builder = Builder(DTYPES[target], strided=target in STRIDED)
+        self.builder = Builder(DTYPES[target])
         self.known: dict[str, Any] = {}  # exported node's name -> Use, number or tuple of them
 
     def graph(self, names: list[str], plain: Mapping[str, Any]) -> Graph:

@@ -1,5 +1,6 @@
 """Understand a problem once, and write candidates for programs in the kernel language."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -11,6 +12,7 @@ from kernelpro.language.graph import Graph, Use
 from kernelpro.language.lift import lift
 from kernelpro.language.lower import Lowered, lower
 from kernelpro.language.module import candidate_source, program_in
+from kernelpro.language.own_kernels import own_gemms
 from kernelpro.language.parse import ProgramError, nearest, parse
 from kernelpro.language.plan import work
 from kernelpro.language.program import Program, Stage, Type, text, type_text
@@ -70,7 +72,7 @@ def _prepare(
     stages = partition(graph)
     regions = [stage for stage in stages if isinstance(stage, Region)]
     reason = ""
-    if not regions:
+    if not regions and _own_product(hidden.value, graph, stages) is None:
         names = sorted({node.op for node in graph.nodes if node.kind == "library"})
         reason = f"no operator can be fused; torch computes {', '.join(names) or 'nothing'}"
     works = tuple(work(graph, region, target) for region in regions)
@@ -118,7 +120,18 @@ def first_program(problem: Problem, schedule: Schedule) -> Program:
             f"{schedules.target_of(schedule)}"
         )
     given = [schedules.adapted(schedule, one) for one in prepared.works]
-    return lift(problem.name, problem.target, prepared.graph, prepared.stages, given)
+    program = lift(problem.name, problem.target, prepared.graph, prepared.stages, given)
+    if prepared.works:
+        return program
+    # Nothing but products is left to torch: one of them becomes the only kernel.
+    own = _own_product(problem, prepared.graph, prepared.stages)
+    assert own is not None  # there is a reason otherwise
+    return own
+
+
+def _own_product(problem: Problem, graph: Graph, stages: Sequence[Piece]) -> Program | None:
+    """Return a program of torch's operators with one product as a kernel; None if there is none."""
+    return next(own_gemms(lift(problem.name, problem.target, graph, stages, [])), None)
 
 
 def check(problem: Problem, program: Program, limits: schedules.Limits = UNKNOWN) -> Lowered:
@@ -141,6 +154,7 @@ def check(problem: Problem, program: Program, limits: schedules.Limits = UNKNOWN
             f"{problem.name} is bound to {problem.target}, but the program is for {program.target}"
         )
     lowered = lower(program)
+    limits = permitted(limits, problem)
     _same_interface(prepared.graph, program, lowered.graph)
     for stage, schedule, one in zip(
         (s for s in program.stages if isinstance(s, Stage) and s.schedule is not None),
@@ -153,6 +167,11 @@ def check(problem: Problem, program: Program, limits: schedules.Limits = UNKNOWN
     return lowered
 
 
+def permitted(limits: schedules.Limits, problem: Problem) -> schedules.Limits:
+    """Return the machine's limits with what the problem's precision policy permits."""
+    return replace(limits, tf32=problem.precision != "strict")
+
+
 def write_program(problem: Problem, program: Program) -> str:
     """Return the source of the candidate that a program describes; the last ones are remembered.
 
@@ -160,7 +179,7 @@ def write_program(problem: Problem, program: Program) -> str:
         ProgramError: as for `check`.
     """
     sizes = tuple(sorted(problem.sizes.items()))
-    key = problem.name, problem.source, problem.target, sizes, text(program)
+    key = problem.name, problem.source, problem.target, sizes, problem.precision, text(program)
     return _written(key, _Hidden(problem), _Hidden(program))
 
 
@@ -211,7 +230,8 @@ def start(problem: Problem, machine: Machine, limits: schedules.Limits = UNKNOWN
     """
     works = prepare(problem).works
     plain = CpuSchedule() if problem.target == "cpu" else CudaSchedule()
-    return moves.first(first_program(problem, plain), machine, works, limits)
+    program = first_program(problem, plain)
+    return moves.first(program, machine, works or lower(program).works, limits)
 
 
 def _same_interface(wanted: Graph, program: Program, found: Graph) -> None:

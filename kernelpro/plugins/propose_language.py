@@ -61,7 +61,7 @@ def _moves(proposal: Proposal, prepared: "Prepared") -> Iterator[moves.Move]:
     from kernelpro.language import writer
     from kernelpro.language.parse import ProgramError
 
-    limits = schedule.limits_of(proposal.machine)
+    limits = writer.permitted(schedule.limits_of(proposal.machine), proposal.problem)
     current = writer.find(proposal.parent.source)
     try:
         if current is not None:
@@ -70,7 +70,8 @@ def _moves(proposal: Proposal, prepared: "Prepared") -> Iterator[moves.Move]:
         current = None
     if current is None:
         # The reference, or a stranger's kernel: start, then look around the start.
-        current, works = writer.start(proposal.problem, proposal.machine, limits), prepared.works
+        current = writer.start(proposal.problem, proposal.machine, limits)
+        works = writer.check(proposal.problem, current, limits).works
         yield moves.Move(program=current, rationale=_start(prepared), strategy=moves.START)
     found = _asked_and_around(proposal, current, works, limits)
     yield from moves.by_worth(list(found), proposal.lessons) if proposal.lessons else found
@@ -105,6 +106,8 @@ def _seen(diagnosis: Diagnosis) -> str:
 
 
 def _start(prepared: "Prepared") -> str:
+    if not prepared.works:
+        return "a product in a kernel of its own, whose tiles fit these sizes"
     fused = sum(work.operators for work in prepared.works)
     kernels = len(prepared.works)
     noun = "kernel" if kernels == 1 else "kernels"

@@ -71,6 +71,11 @@ def combine(
     prepared = writer.prepare(problem)
     if prepared.reason:
         raise SpaceError(f"{problem.name} has no schedule space: {prepared.reason}")
+    if not prepared.works:
+        raise SpaceError(
+            f"{problem.name} has no schedule space: its only kernel is a product of matrices, and "
+            "spaces hold knobs of other kernels; search it instead"
+        )
     limits = limits_of(machine)
     values = _values(problem.target, machine, given)
     kind = CpuSchedule if problem.target == "cpu" else CudaSchedule

@@ -96,6 +96,7 @@ def test_16_bit_floats_compile_for_an_h100(make_problem, check_cubin):
         target="cuda",
     )
     schedule = default(H100, prepare(problem).works, "cuda")
+    assert isinstance(schedule, CudaSchedule)
     assert schedule.vec == 8
     check_cubin(write(problem, schedule))
 

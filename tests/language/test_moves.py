@@ -12,7 +12,7 @@ from kernelpro.records import Machine
 CPU = Machine(target="cpu", device="test", threads=2, cache_bytes=32 << 20)
 CUDA = Machine(target="cuda", device="test")
 LIMITS = Limits(threads=2, lanes=8)
-NAMES = {*LOCAL, "merge_kernels", "split_kernel"}
+NAMES = {*LOCAL, "merge_kernels", "split_kernel", "own_gemm", "own_transpose"}
 
 
 def started(name, machine=CPU):
@@ -127,7 +127,8 @@ def test_every_action_of_the_shared_vocabulary_is_known():
         "more_rows_per_block fewer_rows_per_block one_pass two_pass stage_registers stage_shared "
         "stage_buffer stage_none streaming_stores normal_stores prefetch static_schedule "
         "dynamic_schedule larger_grain smaller_grain more_blocks_per_sm fewer_blocks_per_sm "
-        "read_only_loads less_unrolling recompute larger_cluster smaller_cluster"
+        "read_only_loads less_unrolling recompute larger_cluster smaller_cluster register_tile "
+        "larger_tile smaller_tile async_copy whole_waves swizzle_blocks matrix_units tensor_cores"
     )
     assert set(words.split()) == set(ACTIONS)
 

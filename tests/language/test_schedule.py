@@ -51,6 +51,7 @@ def test_what_means_nothing_for_a_region_is_left_out(schedule):
     plain = replace(WORK, slots={"multi": 0, "one": 0}, reductions=0, mapped=True, columns=8)
     limits = Limits()
     found = adapted(schedule, plain)
+    assert isinstance(found, CpuSchedule)
     assert (found.passes, found.staging, found.accumulators) == ("multi", "none", 1)
     if schedule.vec <= 8:
         assert legal(replace(found, stores="normal"), [plain], limits) == ""

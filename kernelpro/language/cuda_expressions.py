@@ -1,0 +1,124 @@
+"""CUDA text of a region's values: names, places in memory, and the expression of each operator."""
+
+from kernelpro.language.graph import COMPARISONS, Graph
+from kernelpro.language.names import Names, number
+from kernelpro.language.plan import Plan, Planner, Source, Value
+from kernelpro.language.regions import Load, Region
+
+INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+CALLS = {
+    "abs": "fabsf",
+    "exp": "expf",
+    "expm1": "expm1f",
+    "log": "logf",
+    "log1p": "log1pf",
+    "sqrt": "sqrtf",
+    "rsqrt": "rsqrtf",
+    "tanh": "tanhf",
+    "erf": "erff",
+    "sigmoid": "logistic",
+    "relu": "relu",
+    "maximum": "maximum",
+    "minimum": "minimum",
+}
+TYPES = {
+    "float32": "float",
+    "bfloat16": "bf16",
+    "float16": "f16",
+    "bool": "u8",
+    "int64": "long long",
+}
+
+
+class Expressions:
+    """What every kind of CUDA kernel says about its values.
+
+    Attributes:
+        graph: the operators.
+        region: those of this kernel.
+        names: of its tensors.
+        planner: of its data flow.
+        plan: its passes.
+    """
+
+    graph: Graph
+    region: Region
+    names: Names
+    planner: Planner
+    plan: Plan
+
+    def _parameters(self) -> str:
+        words = []
+        for node in self.names.parameters:
+            const = "" if node in self.names.written else "const "
+            kind = TYPES[self.graph.nodes[node].dtype]
+            words.append(f"{const}{kind}* __restrict__ {self.names.pointers[node]}")
+        return ", ".join(words)
+
+    def _scalars(self) -> list[str]:
+        """Elements that all columns of a row share."""
+        return [
+            f"const float {self.names.value(load)} = "
+            f"value({self.names.pointers[load.node]}[{self._row(load)}]);"
+            for load in self.plan.loads
+            if not load.columns
+        ]
+
+    def _load(self, load: Load) -> str:
+        return "load_own" if load.node in self.names.written else "load"
+
+    def _row(self, load: Load) -> str:
+        if load.period == 1:
+            return "0"
+        index = "r" if load.repeat == 1 else f"r / {load.repeat}"
+        if load.repeat * load.period == self.region.rows:
+            return index
+        return f"{index} % {load.period}"
+
+    def _pointer(self, load: Load) -> str:
+        pointer = self.names.pointers[load.node]
+        if self.region.flat:
+            return f"{pointer} + i * V"
+        row = self._row(load)
+        return f"{pointer} + c" if row == "0" else f"{pointer} + ({row}) * columns + c"
+
+    def _name(self, source: Source | Value) -> str:
+        if isinstance(source, float):
+            return number(source).replace('__builtin_nanf("")', "NOT_A_NUMBER")
+        return self.names.value(source) if isinstance(source, Load) else f"v{source}"
+
+    def _expression(self, node: int) -> str:
+        op = self.graph.nodes[node].op
+        sources = self.planner.sources(node)
+        names = [self._name(s) for s in sources]
+        if op in INFIX:
+            return f"{names[0]} {INFIX[op]} {names[1]}"
+        if op in COMPARE:
+            return f"{names[0]} {COMPARE[op]} {names[1]} ? 1.0f : 0.0f"
+        if op in CALLS:
+            return f"{CALLS[op]}({', '.join(names)})"
+        match op:
+            case "neg":
+                return f"-({names[0]})"
+            case "reciprocal":
+                return f"1.0f / {names[0]}"
+            case "where":
+                return f"{self._mask(sources[0], names[0])} ? {names[1]} : {names[2]}"
+            case "not":
+                return f"1.0f - {names[0]}"
+            case "and":
+                return f"{names[0]} * {names[1]}"
+            case "or":
+                return f"maximum({names[0]}, {names[1]})"
+            case "cast":
+                return names[0]
+        raise ValueError(f"operator {op!r} has no CUDA text")
+
+    def _mask(self, condition: Source, name: str) -> str:
+        if isinstance(condition, int) and condition in self.region.nodes:
+            node = self.graph.nodes[condition]
+            if node.op in COMPARISONS:
+                names = [self._name(s) for s in self.planner.sources(condition)]
+                return f"{names[0]} {COMPARE[node.op]} {names[1]}"
+        return f"{name} != 0.0f"

@@ -1,0 +1,220 @@
+"""Rewrites that take an operator from torch: products become `gemm`, copies `transpose` kernels.
+
+Each puts the new kernel in the operator's place, under its name. What can then be fused with it is
+for `merge_kernels`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from kernelpro.language.program import (
+    Apply,
+    Assign,
+    Expression,
+    Library,
+    Name,
+    Program,
+    Reshape,
+    Stage,
+    Type,
+    names_in,
+)
+from kernelpro.language.schedule import CpuSchedule, Schedule, from_knobs
+from kernelpro.language.tiles import CpuGemm, CpuTranspose, start_tiles
+
+PRODUCTS = ("mm", "bmm", "matmul", "linear", "addmm")
+COPIES = ("contiguous", "clone")
+TURNS = ("t", "transpose", "permute", "numpy_T", "mT")
+"""Operators of torch that may show a tensor with its last two sizes exchanged."""
+
+
+def own_gemms(program: Program) -> Iterator[Program]:
+    """Yield the program with each of torch's products as a kernel of its own."""
+    yield from _owned(program, PRODUCTS, _gemm)
+
+
+def own_transposes(program: Program) -> Iterator[Program]:
+    """Yield the program with each of torch's copies of a transpose as a kernel of its own."""
+    yield from _owned(program, COPIES, _transpose)
+
+
+def _owned(program: Program, ops: tuple[str, ...], make: Any) -> Iterator[Program]:
+    places = [
+        place
+        for place, stage in enumerate(program.stages)
+        if isinstance(stage, Library) and _op(stage) in ops
+    ]
+    if not places:
+        return
+    # Sizes of values are only known once the program has been lowered, which needs torch.
+    from kernelpro.language.lower import lower, types
+    from kernelpro.language.parse import ProgramError
+
+    try:
+        known = types(program)
+    except ProgramError:
+        return
+    turned = dict(_turned(program, known))
+    for place in places:
+        library = program.stages[place]
+        assert isinstance(library, Library)
+        stage = make(library, known, turned, program.target)
+        if stage is None:
+            continue
+        stages = (*program.stages[:place], stage, *program.stages[place + 1 :])
+        found = _without_unread(replace(program, stages=stages), set(turned))
+        try:
+            works = lower(found).works
+        except ProgramError:
+            continue
+        which = found.stages.index(stage)
+        order = [s for s in found.stages if isinstance(s, Stage) and s.schedule is not None]
+        tiled = works[order.index(stage)].tiled
+        assert tiled is not None
+        threads, lanes = _machine(program)
+        better = replace(stage, schedule=start_tiles(program.target, tiled, threads, lanes, 0))
+        yield replace(found, stages=(*found.stages[:which], better, *found.stages[which + 1 :]))
+
+
+def _op(stage: Library) -> str:
+    parts = stage.op.split(".")
+    return parts[1] if len(parts) == 3 and parts[0] == "aten" else ""
+
+
+def _machine(program: Program) -> tuple[int, int]:
+    """Threads and lanes that the program's other kernels use on the CPU."""
+    given = [
+        one for one in program.schedules if isinstance(one, CpuSchedule | CpuGemm | CpuTranspose)
+    ]
+    return (
+        max((one.threads for one in given), default=1),
+        max((one.vec for one in given), default=8),
+    )
+
+
+def _turned(program: Program, known: Mapping[str, Type]) -> Iterator[tuple[str, Name]]:
+    """Values that only show another with its last two sizes exchanged: name and the other."""
+    for stage in program.stages:
+        if not isinstance(stage, Library) or _op(stage) not in TURNS or stage.keywords:
+            continue
+        source, *rest = stage.arguments
+        if not isinstance(source, Name) or source.name not in known:
+            continue
+        rank = len(known[source.name].shape)
+        if rank < 2:
+            continue
+        match _op(stage), rest:
+            case "t" | "numpy_T", []:
+                exchanged = rank == 2
+            case "mT", []:
+                exchanged = True
+            case "transpose", [int() as one, int() as two]:
+                exchanged = {one % rank, two % rank} == {rank - 1, rank - 2}
+            case "permute", [list() | tuple() as order]:
+                wanted = [*range(rank - 2), rank - 1, rank - 2]
+                exchanged = [place % rank for place in order] == wanted
+            case _:
+                exchanged = False
+        if exchanged:
+            yield stage.name, Name(source.name)
+
+
+def _without_unread(program: Program, names: set[str]) -> Program:
+    """Leave out those of torch's calls that nothing reads any more."""
+    read = {name.name for name in names_in(program.result)}
+    for stage in program.stages:
+        given: Any = (
+            [line.value for line in stage.body]
+            if isinstance(stage, Stage)
+            else [stage.arguments, [value for _, value in stage.keywords]]
+        )
+        read |= {name.name for name in names_in(given)}
+    stages = tuple(
+        stage
+        for stage in program.stages
+        if not (isinstance(stage, Library) and stage.name in names - read)
+    )
+    return replace(program, stages=stages)
+
+
+def _operand(value: Any, turned: Mapping[str, Name]) -> Expression | None:
+    """A product's operand: a value, or the transpose of one."""
+    if isinstance(value, Name) and value.name in turned:
+        return Apply("transpose", (turned[value.name],))
+    return value if isinstance(value, Name | Reshape) else None
+
+
+def _shape(value: Expression, known: Mapping[str, Type]) -> tuple[int, ...]:
+    """Sizes of an operand; empty where they are not known."""
+    if isinstance(value, Reshape):
+        return value.shape
+    if isinstance(value, Name):
+        return known[value.name].shape if value.name in known else ()
+    if isinstance(value, Apply):
+        shape = _shape(value.operands[0], known)
+        return (*shape[:-2], shape[-1], shape[-2]) if len(shape) > 1 else ()
+    return ()
+
+
+def _gemm(
+    library: Library, known: Mapping[str, Type], turned: Mapping[str, Name], target: str
+) -> Stage | None:
+    arguments = list(library.arguments)
+    if library.keywords or library.type is None:
+        return None  # addmm with factors
+    bias = None
+    op = _op(library)
+    if op == "addmm":
+        bias = arguments.pop(0)
+    if op == "linear" and len(arguments) == 3:
+        bias = arguments.pop()
+    if len(arguments) != 2 or not isinstance(bias, Name | Reshape | None):
+        return None
+    left, right = (_operand(value, turned) for value in arguments)
+    if left is None or right is None:
+        return None
+    if op == "linear":  # torch's linear takes the transpose
+        if isinstance(right, Apply):
+            (right,) = right.operands
+        else:
+            right = Apply("transpose", (right,))
+    one, two = _shape(left, known), _shape(right, known)
+    if len(one) < 2 or len(two) < 2:
+        return None
+    merged = len(two) == 2 and not isinstance(left, Apply)
+    outer = () if merged else one[:-2] or two[:-2]
+    batch, rows = 1, 1
+    for size in outer:
+        batch *= size
+    for size in one[:-1] if merged else one[-2:-1]:
+        rows *= size
+    value: Expression = Apply("matmul", (left, right))
+    if bias is not None:
+        value = Apply("add", (value, bias))
+    body = (Assign(library.name, value),)
+    plain = _plain(target, "gemm")
+    return Stage("gemm", batch * rows, two[-1], plain, body, batch=batch, depth=one[-1])
+
+
+def _transpose(
+    library: Library, known: Mapping[str, Type], turned: Mapping[str, Name], target: str
+) -> Stage | None:
+    keywords = dict(library.keywords)
+    layout = str(keywords.pop("memory_format", "torch.contiguous_format"))
+    if keywords or len(library.arguments) != 1 or library.type is None:
+        return None
+    value = _operand(library.arguments[0], turned)
+    if not isinstance(value, Apply) or layout != "torch.contiguous_format":
+        return None
+    shape = _shape(value, known)
+    batch = 1
+    for size in shape[:-2]:
+        batch *= size
+    body = (Assign(library.name, value),)
+    plain = _plain(target, "transpose")
+    return Stage("transpose", batch * shape[-2], shape[-1], plain, body, batch=batch)
+
+
+def _plain(target: str, kind: str) -> Schedule:
+    return from_knobs(f"{target} {kind}", {})

@@ -1,0 +1,349 @@
+"""How kernels over tiles of matrices run: knobs of `gemm` and `transpose`, and what is legal.
+
+A schedule is a frozen record of knobs. The legality checks are a small model of the machine's
+resources: shared memory, registers, threads, alignment. They know no operator but the product.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuGemm:
+    """Choices for a C++ product of matrices: packed operands, a tile of registers innermost.
+
+    Attributes:
+        vec: float32 elements per vector.
+        rows: rows of the tile that stays in registers.
+        vectors: vectors in each of these rows.
+        tile_m: rows of the left matrix that a thread packs at a time.
+        tile_n: columns that it computes with them.
+        tile_k: depth that is packed at a time.
+        threads: threads that run.
+    """
+
+    family: ClassVar[str] = "cpu gemm"
+    vec: int = 8
+    rows: int = 6
+    vectors: int = 2
+    tile_m: int = 96
+    tile_n: int = 256
+    tile_k: int = 256
+    threads: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaGemm:
+    """Choices for a CUDA product of matrices: tiles in shared memory, copied asynchronously.
+
+    Attributes:
+        tile_m: rows of the result that a block computes.
+        tile_n: columns likewise.
+        tile_k: depth of a tile in shared memory.
+        warps_m: warps that share a block's rows.
+        warps_n: warps that share its columns.
+        stages: tiles in shared memory at a time, one of them computed with.
+        split_k: parts of the depth that different blocks sum; a second kernel joins them.
+        swizzle: rows of blocks that are walked together, so that they meet in the L2 cache.
+        math: `tf32` computes float32 on tensor cores, where the precision policy permits; `exact`
+            keeps float32 and leaves tensor cores to 16-bit floats.
+        min_blocks: blocks per multiprocessor that the compiler must leave registers for.
+    """
+
+    family: ClassVar[str] = "cuda gemm"
+    tile_m: int = 128
+    tile_n: int = 128
+    tile_k: int = 16
+    warps_m: int = 4
+    warps_n: int = 2
+    stages: int = 3
+    split_k: int = 1
+    swizzle: int = 8
+    math: str = "exact"
+    min_blocks: int = 1
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 32 * self.warps_m * self.warps_n
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuTranspose:
+    """Choices for a C++ transpose, block by block.
+
+    Attributes:
+        vec: float32 elements per vector.
+        tile: rows and columns of a block, which stays in the L1 cache.
+        threads: threads that run.
+    """
+
+    family: ClassVar[str] = "cpu transpose"
+    vec: int = 8
+    tile: int = 32
+    threads: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaTranspose:
+    """Choices for a CUDA transpose, tile by tile through shared memory.
+
+    Attributes:
+        tile: rows and columns of a block's tile.
+        threads: threads of a block.
+    """
+
+    family: ClassVar[str] = "cuda transpose"
+    tile: int = 32
+    threads: int = 256
+
+
+TileSchedule = CpuGemm | CudaGemm | CpuTranspose | CudaTranspose
+
+TILE_CLASSES: dict[str, type[TileSchedule]] = {
+    kind.family: kind for kind in (CpuGemm, CudaGemm, CpuTranspose, CudaTranspose)
+}
+
+TILE_KNOBS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "cpu gemm": {
+        "vec": (4, 8, 16),
+        "rows": (2, 4, 6, 8, 12),
+        "vectors": (1, 2, 3, 4),
+        "tile_m": (24, 48, 96, 192, 384),
+        "tile_n": (64, 128, 256, 512, 1024),
+        "tile_k": (64, 128, 256, 512),
+        "threads": tuple(range(1, 1025)),
+    },
+    "cuda gemm": {
+        "tile_m": (32, 64, 128, 256),
+        "tile_n": (32, 64, 128, 256),
+        "tile_k": (8, 16, 32, 64),
+        "warps_m": (1, 2, 4),
+        "warps_n": (1, 2, 4),
+        "stages": (2, 3, 4, 5),
+        "split_k": (1, 2, 4, 8, 16),
+        "swizzle": (1, 2, 4, 8, 16),
+        "math": ("exact", "tf32"),
+        "min_blocks": (1, 2, 4),
+    },
+    "cpu transpose": {
+        "vec": (4, 8, 16),
+        "tile": (16, 32, 64),
+        "threads": tuple(range(1, 1025)),
+    },
+    "cuda transpose": {"tile": (16, 32, 64), "threads": (64, 128, 256, 512)},
+}
+"""Values that each knob can take, in order: neighbours in it are one step apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tiled:
+    """What the resource model must know of a `gemm` or `transpose`.
+
+    Attributes:
+        kind: `gemm` or `transpose`.
+        batch: matrices.
+        m: rows of each result.
+        n: columns of each result.
+        k: depth of the product; 0 for a transpose.
+        layout: of both operands: `N` as they are written, `T` transposed in memory.
+        item_bytes: of an element of the operands.
+        tensors: that the epilogue reads.
+    """
+
+    kind: str
+    batch: int
+    m: int
+    n: int
+    k: int
+    layout: str
+    item_bytes: int
+    tensors: int
+
+    @property
+    def runs(self) -> tuple[int, int]:
+        """Elements that lie side by side in a row of each operand."""
+        return (
+            self.k if self.layout[0] == "N" else self.m,
+            self.n if self.layout[1] == "N" else self.k,
+        )
+
+
+STACK_BYTES = 1 << 20
+"""A thread's packed rows and partial results must fit into a typical 1 MiB L2 cache."""
+
+SHARED_BYTES = 227 << 10
+"""The most shared memory that a block can ask for: compute capability 9.0 (CUDA C++ guide)."""
+
+SHARED_ANYWHERE = 99 << 10
+"""What every GPU with asynchronous copies gives to a block: compute capability 8.6."""
+
+REGISTERS = 65536
+REGISTERS_PER_THREAD = 255  # CUDA C++ guide, table of compute capabilities 8.0 to 10.0
+OWN_REGISTERS = 40  # own: addresses, counters and copies of these kernels, as ptxas reports
+COPY_BYTES = 16  # the widest asynchronous copy
+PARTIAL_BYTES = 1 << 28
+"""What parts of a split product may take in memory."""
+
+
+def tensor_cores(work: Tiled, schedule: CudaGemm) -> bool:
+    """Whether a product runs on tensor cores: 16-bit floats always, float32 as tf32 only."""
+    return work.item_bytes == 2 or schedule.math == "tf32"
+
+
+def padding(work: Tiled, schedule: CudaGemm) -> int:
+    """Elements that keep rows of a tile in shared memory on different banks, without swizzling."""
+    return 0 if tensor_cores(work, schedule) else 4
+
+
+def shared_bytes(work: Tiled, schedule: CudaGemm) -> int:
+    """Shared memory of a block."""
+    pad = padding(work, schedule)
+    sizes = []
+    for along, layout, plain in (
+        (schedule.tile_m, work.layout[0], "N"),
+        (schedule.tile_n, work.layout[1], "T"),
+    ):
+        rows, run = (along, schedule.tile_k) if layout == plain else (schedule.tile_k, along)
+        sizes.append(rows * (run + pad))
+    return sum(sizes) * work.item_bytes * schedule.stages
+
+
+def registers(work: Tiled, schedule: CudaGemm) -> int:
+    """About how many registers a thread needs: its results, operands in flight, addresses."""
+    rows, columns = schedule.tile_m // schedule.warps_m, schedule.tile_n // schedule.warps_n
+    results = rows * columns // 32
+    if tensor_cores(work, schedule):
+        operands = rows // 16 * 4 + columns // 8 * 2
+    else:
+        operands = 4 * (columns // 8) + 4 * min(4, rows // 4)
+    return OWN_REGISTERS + results + operands
+
+
+def legal_tiles(  # one reason each
+    schedule: TileSchedule, work: Tiled, threads: int, lanes: int, shared: int, *, tf32: bool
+) -> str:
+    """Say why a kernel cannot run with a schedule, or return an empty text.
+
+    Args:
+        schedule: the choices.
+        work: what it computes.
+        threads: hardware threads of the CPU; 0: not known.
+        lanes: float32 elements of its vectors; 0: not known.
+        shared: bytes of shared memory that the GPU gives to a block; 0: not known.
+        tf32: whether the precision policy permits it for float32.
+    """
+    if not schedule.family.endswith(work.kind):
+        return f"knobs of a {schedule.family} do not fit a {work.kind}"
+    if isinstance(schedule, CudaGemm):
+        return _legal_cuda(schedule, work, shared or SHARED_BYTES, tf32=tf32)
+    if isinstance(schedule, CudaTranspose):
+        if schedule.threads % schedule.tile:
+            return f"{schedule.threads} threads are no whole rows of {schedule.tile}"
+        return ""
+    if threads and schedule.threads > threads:
+        return f"the machine has {threads} threads, not {schedule.threads}"
+    if lanes and schedule.vec > lanes:
+        return f"the processor's vectors have {lanes} elements, not {schedule.vec}"
+    if isinstance(schedule, CpuGemm):
+        return _legal_cpu(schedule)
+    return ""
+
+
+def _legal_cpu(schedule: CpuGemm) -> str:
+    available = 32 if schedule.vec == 16 else 16
+    needed = schedule.rows * schedule.vectors + schedule.vectors + 1
+    if needed > available:
+        return (
+            f"{schedule.rows} rows of {schedule.vectors} vectors need {needed} vector registers, "
+            f"of which there are {available}"
+        )
+    held = 4 * schedule.tile_m * (schedule.tile_k + schedule.tile_n)
+    if held > STACK_BYTES:
+        return f"tiles of {held} bytes exceed a thread's {STACK_BYTES}"
+    return ""
+
+
+def _legal_cuda(schedule: CudaGemm, work: Tiled, shared: int, *, tf32: bool) -> str:
+    rows, columns = schedule.tile_m // schedule.warps_m, schedule.tile_n // schedule.warps_n
+    tensor = tensor_cores(work, schedule)
+    if schedule.math == "tf32" and work.item_bytes != 4:
+        return "math 'tf32' is for float32; 16-bit floats run on tensor cores as they are"
+    if schedule.math == "tf32" and not tf32:
+        return "math 'tf32' needs the precision policy tf32 (--precision tf32); strict keeps exact"
+    if schedule.math == "tf32" and work.layout != "NT":
+        return (
+            "math 'tf32' needs operands whose rows lie along k: matmul(x, transpose(w)), "
+            f"not {written(work.layout)}"
+        )
+    least_n = 16 if tensor else 32
+    if rows < 16 or columns < least_n:
+        return (
+            f"a warp has a tile of {rows} x {columns}, which must be 16 x {least_n} at least; "
+            "use fewer warps or larger tiles"
+        )
+    deep = 4 if not tensor else 16 if work.item_bytes == 2 else 8
+    if schedule.tile_k % deep:
+        return f"tile_k {schedule.tile_k} is no whole number of {deep} products at a time"
+    for name, run in zip(("left", "right"), work.runs, strict=True):
+        if tensor and run * work.item_bytes % COPY_BYTES:
+            return (
+                f"rows of the {name} operand have {run} elements of {work.item_bytes} bytes, "
+                f"which do not divide into copies of {COPY_BYTES} bytes; leave this product to "
+                "torch"
+            )
+    if (needed := shared_bytes(work, schedule)) > shared:
+        return f"{schedule.stages} stages take {needed} bytes of shared memory, more than {shared}"
+    limit = min(REGISTERS_PER_THREAD, REGISTERS // (schedule.threads * schedule.min_blocks))
+    if (wanted := registers(work, schedule)) > limit:
+        return f"about {wanted} registers per thread exceed {limit}"
+    if schedule.threads * schedule.min_blocks > 2048:
+        return f"{schedule.min_blocks} blocks of {schedule.threads} threads exceed 2048"
+    if schedule.split_k > 1:
+        if work.k < schedule.split_k * schedule.tile_k:
+            return f"a depth of {work.k} has no {schedule.split_k} parts of {schedule.tile_k}"
+        partial = 4 * schedule.split_k * work.batch * work.m * work.n
+        if partial > PARTIAL_BYTES:
+            return f"{schedule.split_k} parts take {partial} bytes, more than {PARTIAL_BYTES}"
+    return ""
+
+
+def written(layout: str) -> str:
+    """Return how a layout is written in a program."""
+    left, right = (
+        name if kind == "N" else f"transpose({name})"
+        for name, kind in zip("xw", layout, strict=True)
+    )
+    return f"matmul({left}, {right})"
+
+
+def start_tiles(
+    target: str, work: Tiled, threads: int, lanes: int, multiprocessors: int
+) -> TileSchedule:
+    """Return a sound schedule for the sizes.
+
+    Args:
+        target: `cpu` or `cuda`.
+        work: what is computed.
+        threads: of the CPU.
+        lanes: of its vectors; 0: not known.
+        multiprocessors: of the GPU; 0: not known.
+    """
+    if target == "cpu":
+        vec = min(lanes or 8, 16)
+        if work.kind == "transpose":
+            return CpuTranspose(vec=vec, threads=max(1, threads))
+        # A tile of registers that hides the latency of its multiplications: 12 or 24 vectors.
+        rows = 12 if vec == 16 else 6
+        tall = next(t for t in (96, 48, 24) if t == 24 or work.m >= t * max(1, threads))
+        return CpuGemm(vec=vec, rows=rows, tile_m=tall, threads=max(1, threads))
+    if work.kind == "transpose":
+        return CudaTranspose()
+    found = CudaGemm(stages=4, tile_k=32) if work.item_bytes == 2 else CudaGemm()
+    # Smaller tiles where large ones would leave multiprocessors idle.
+    enough = multiprocessors or 108
+    for tile_m, tile_n, warps_m, warps_n in ((128, 128, 4, 2), (64, 128, 2, 2), (64, 64, 2, 2)):
+        found = replace(found, tile_m=tile_m, tile_n=tile_n, warps_m=warps_m, warps_n=warps_n)
+        if -(-work.m // tile_m) * -(-work.n // tile_n) * work.batch >= enough:
+            break
+    return found

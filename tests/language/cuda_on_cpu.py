@@ -1,0 +1,119 @@
+"""Run a candidate's CUDA source on the CPU, thread by thread: a real test of its indices."""
+
+import ast
+import ctypes
+import re
+import subprocess
+from pathlib import Path
+
+import torch
+
+from kernelpro.language import emit_cuda
+from kernelpro.language.cuda_tiles import Launch
+from kernelpro.language.cuda_tiles_text import TENSOR
+from kernelpro.language.lower import lower
+from kernelpro.language.names import Names
+from kernelpro.language.program import Program
+from kernelpro.language.schedule import CudaSchedule
+from kernelpro.language.tiles import CudaGemm, CudaTranspose
+
+HEADER = Path(__file__).with_name("cuda_on_cpu.h")
+ELEMENTS = """
+template <> float element<bf16>(const unsigned* words, int at) {
+  return value(bf16{(unsigned short)(*words >> 16 * at)});
+}
+template <> float element<f16>(const unsigned* words, int at) {
+  return value(f16{(unsigned short)(*words >> 16 * at)});
+}
+template <> float element<float>(const unsigned* words, int) { return __uint_as_float(*words); }
+"""
+
+
+def translated(source: str) -> str:
+    """Replace what only a GPU understands: inline assembly, and dynamic shared memory."""
+    source = source.replace(TENSOR.strip(), ELEMENTS)
+    source = re.sub(
+        r'float y;\n  asm\("cvt.f32.f16.*?\n  return y;', "return from_half(x.bits);", source
+    )
+    source = re.sub(
+        r'asm\("cvt.rn.f16.f32.*\);', "_Float16 z = (_Float16)x; memcpy(&y.bits, &z, 2);", source
+    )
+    source = re.sub(
+        r"(void copy_async\(.*?\) \{).*?\n\}",
+        r"\1 emulated_copy<BYTES>(to, from, wanted); }",
+        source,
+        flags=re.S,
+    )
+    source = re.sub(
+        r"asm volatile\(\"cp.async.commit_group[^;]*;[^;]*;", "emulated_commit();", source
+    )
+    source = re.sub(
+        r'asm volatile\("cp.async.wait_group.*?"memory"\);', "emulated_wait<PENDING>();", source
+    )
+    source = source.replace(
+        "extern __shared__ float kept[];",
+        "float* const kept = reinterpret_cast<float*>(shared_memory);",
+    )
+    source = re.sub(r"extern __shared__.*", "unsigned char* const shared = shared_memory;", source)
+    source = source.replace("(unsigned)__cvta_generic_to_shared(p)", "0")
+    source = source.replace("#pragma unroll\n", "")
+    assert "asm" not in source, source[source.index("asm") - 300 :][:600]
+    return source
+
+
+def cuda_source(candidate: str) -> str:
+    """Return the literal CUDA_SOURCE of a candidate."""
+    (found,) = (
+        str(item.value.value)
+        for item in ast.parse(candidate).body
+        if isinstance(item, ast.Assign)
+        and isinstance(item.targets[0], ast.Name)
+        and item.targets[0].id == "CUDA_SOURCE"
+        and isinstance(item.value, ast.Constant)
+    )
+    return found
+
+
+def run(program: Program, tensors: list[torch.Tensor], folder: Path) -> torch.Tensor:
+    """Run a program of one kernel on its inputs; returns its only output.
+
+    The kernel is one over matrices, or one whose rows are strided.
+    """
+    lowered = lower(program)
+    (region,) = lowered.regions
+    (schedule,) = lowered.schedules
+    graph = lowered.graph
+    assert isinstance(schedule, CudaSchedule | CudaGemm | CudaTranspose)
+    text = translated(emit_cuda.emit(graph, [("region0", region, schedule)], "test"))
+    if isinstance(schedule, CudaGemm | CudaTranspose):
+        launches = emit_cuda.launches(graph, region, schedule, "region0")
+    else:
+        pieces, _ = emit_cuda.grid(graph, region, schedule)
+        launches = [Launch(kernel="region0", blocks=pieces, threads=schedule.threads)]
+    wrappers = "".join(
+        f'extern "C" void start_{one.kernel}(void** p) '
+        f"{{ call({one.kernel}, p, {one.blocks}, {one.threads}); }}\n"
+        for one in launches
+    )
+    path = folder / "emulated.cpp"
+    path.write_text(f'#include "{HEADER}"\n{text}\n{wrappers}')
+    library = folder / f"emulated{abs(hash(text))}.so"
+    done = subprocess.run(
+        ["g++", "-std=c++17", "-O0", "-w", "-shared", "-fPIC", "-o", str(library), str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[:3000]
+    given = dict(zip((number for _, number in graph.arguments), tensors, strict=True))
+    (output,) = region.outputs
+    node = graph.nodes[output]
+    result = torch.full(node.shape, float("nan"), dtype=getattr(torch, node.dtype))
+    given[output] = result
+    partial = torch.full((max(one.partial for one in launches),), float("nan"))
+    pointers = [given[number].data_ptr() for number in Names(graph, region).parameters]
+    array = (ctypes.c_void_p * (len(pointers) + 1))(*pointers, partial.data_ptr())
+    loaded = ctypes.CDLL(str(library))
+    for one in launches:
+        loaded[f"start_{one.kernel}"](array)
+    return result

@@ -1,0 +1,102 @@
+"""CUDA kernels over strided rows: run thread by thread on the CPU, compiled, and run on a GPU."""
+
+import pytest
+
+from kernelpro.language.lower import lower
+from kernelpro.language.moves import default
+from kernelpro.language.schedule import CudaSchedule, legal, limits_of
+from kernelpro.language.writer import first_program, prepare, write
+from kernelpro.problems.module import instantiate
+from kernelpro.records import Machine
+from tests.language import cuda_on_cpu
+
+H100 = Machine(target="cuda", device="NVIDIA H100", facts={"capability": "9.0"})
+
+BODIES = {
+    "rms_norm": "x0 / torch.sqrt(torch.mean(x0 * x0, dim=1, keepdim=True) + 1e-5) * x1",
+    "softmax": "torch.softmax(x0, dim=1)",
+    "layer_norm": "(x0 - x0.mean(1, keepdim=True)) * torch.rsqrt(x0.var(1, keepdim=True) + 1e-5)",
+    "sum": "torch.sum(x0 * 2 + 1, dim=1)",
+    "largest": "torch.amax(torch.relu(x0), dim=1, keepdim=True) - x2",
+}
+INPUTS = "torch.randn(3, 24, 4, 10); torch.randn(24, 1, 1); torch.randn(3, 1, 4, 10)"
+SCHEDULES = (
+    {"vec": 1, "threads": 64},
+    {"vec": 4, "threads": 32, "staging": "registers", "unroll": 2},
+    {"vec": 2, "threads": 32, "staging": "shared", "blocks": 1, "loads": "streaming"},
+    {"vec": 2, "threads": 128, "passes": "one"},
+    {"vec": 2, "threads": 32, "passes": "one", "staging": "registers", "stores": "streaming"},
+)
+
+
+@pytest.mark.parametrize("knobs", SCHEDULES, ids=str)
+@pytest.mark.parametrize("name", BODIES)
+def test_every_thread_finds_its_rows(name, knobs, make_problem, tmp_path):
+    problem = make_problem(f"return {BODIES[name]}", INPUTS, target="cuda")
+    (work,) = prepare(problem).works
+    if legal(CudaSchedule(**knobs), [work]):
+        knobs = {k: v for k, v in knobs.items() if k not in ("passes", "staging")}
+    program = first_program(problem, CudaSchedule(**knobs))
+    (region,) = lower(program).regions
+    assert region.inner == 40
+    module = instantiate(problem)
+    inputs = module.inputs(3)
+    wanted = module.model(0)(*(tensor.double() for tensor in inputs))
+    found = cuda_on_cpu.run(program, inputs, tmp_path).reshape(wanted.shape)
+    assert (found.double() - wanted).abs().max() <= 2e-6 * wanted.abs().max()
+
+
+@pytest.mark.parametrize("staging", ["none", "registers", "shared"])
+@pytest.mark.parametrize("dtype", ["float", "bfloat16"])
+def test_strided_rows_compile_for_an_h100(staging, dtype, make_problem, check_cubin):
+    inputs = "; ".join(f"{one}.{dtype}()" for one in INPUTS.split("; "))
+    problem = make_problem(f"return {BODIES['rms_norm']}", inputs, target="cuda")
+    source = write(problem, CudaSchedule(vec=2, threads=128, staging=staging))
+    assert "0 bytes spill stores" in check_cubin(source)
+
+
+def test_a_start_keeps_columns_in_registers_while_there_is_room(make_problem):
+    body = "return x0 / torch.sqrt(torch.mean(x0 * x0, dim=1, keepdim=True))"
+    kept = {}
+    for columns in (16, 64, 160, 4000):
+        problem = make_problem(body, f"torch.randn(4, {columns}, 64)", target="cuda")
+        schedule = default(H100, prepare(problem).works, "cuda", limits_of(H100))
+        assert isinstance(schedule, CudaSchedule)
+        kept[columns] = schedule.staging, schedule.vec
+    assert kept == {
+        16: ("registers", 4),
+        64: ("registers", 1),
+        160: ("shared", 1),
+        4000: ("none", 4),
+    }
+
+
+def test_threads_that_cannot_share_a_strided_row_are_refused(make_problem):
+    problem = make_problem(f"return {BODIES['sum']}", INPUTS, target="cuda")
+    works = prepare(problem).works
+    assert "takes its own" in legal(CudaSchedule(vec=2, rows=2), works)
+    assert "takes its own" in legal(CudaSchedule(vec=2, cluster=2), works)
+    assert "side by side" in legal(CudaSchedule(vec=2, accumulators=2), works)
+    assert "do not divide by 4" in legal(
+        CudaSchedule(vec=4),
+        prepare(
+            make_problem("return torch.relu(torch.sum(x0 * 2, 1))", "torch.randn(3, 8, 5, 2)", target="cuda")
+        ).works,
+    )
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", BODIES)
+def test_strided_rows_are_computed_right_on_the_gpu(name, make_problem, load_candidate):
+    inputs = "torch.randn(3, 48, 33, 64); torch.randn(48, 1, 1); torch.randn(3, 1, 33, 64)"
+    problem = make_problem(f"return {BODIES[name]}", inputs, target="cuda")
+    works = prepare(problem).works
+    module = instantiate(problem)
+    given = [tensor.cuda() for tensor in module.inputs(3)]
+    wanted = module.model(0)(*(tensor.double() for tensor in given))
+    for knobs in SCHEDULES:
+        if legal(CudaSchedule(**knobs), works):
+            continue
+        candidate = load_candidate(write(problem, CudaSchedule(**knobs))).ModelNew().cuda()
+        found = candidate(*given).double()
+        assert (found - wanted).abs().max() <= 2e-6 * wanted.abs().max(), knobs

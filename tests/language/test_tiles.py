@@ -1,0 +1,293 @@
+"""Products of matrices and transposes: text, reasons, C++ that runs, CUDA run thread by thread."""
+
+import ast
+from dataclasses import replace
+
+import pytest
+import torch
+
+from benchmarks import gemm
+from kernelpro.language.lower import lower
+from kernelpro.language.parse import ProgramError, parse
+from kernelpro.language.program import text
+from kernelpro.language.rewrites import rewrites
+from kernelpro.language.schedule import KNOBS, CpuSchedule, Limits, family_of, from_knobs, legal
+from kernelpro.language.tiles import TILE_CLASSES, CudaGemm, start_tiles
+from kernelpro.language.writer import check, first_program, reference, start, write_program
+from kernelpro.problems.module import instantiate
+from kernelpro.records import Machine
+from tests.language import cuda_on_cpu
+
+LINEAR = """@cpu
+def linear(x: float32[2, 64, 32], w: float32[48, 32], b: float32[48]):
+    with gemm(128, 48, 32, tile_m=48, threads=2):
+        h = matmul(x, transpose(w)) + b
+        y = relu(h) * 2.0
+    with transpose(2, 48, 64, tile=16):
+        z = transpose(y)
+    return z
+"""
+
+
+def changed(before, after):
+    """LINEAR with one place changed."""
+    assert before in LINEAR
+    return LINEAR.replace(before, after)
+
+
+def test_a_program_prints_as_it_was_read_and_says_its_sizes():
+    program = parse(LINEAR)
+    assert text(program) == LINEAR
+    lowered = lower(program)
+    product, turned = (region.head for region in lowered.regions)
+    assert product is not None
+    assert turned is not None
+    assert (product.batch, product.m, product.n, product.k) == (1, 128, 48, 32)
+    assert (product.layout, product.shared) == ("NT", (False, True))
+    assert (turned.batch, turned.m, turned.n) == (2, 48, 64)
+    assert [family_of(one) for one in program.schedules] == ["cpu gemm", "cpu transpose"]
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "column", "words"),
+    [
+        (changed("gemm(128, 48, 32,", "gemm(128, 48, 64,"), 4, 13, "is gemm(128, 48, 32)"),
+        (changed("gemm(128, 48, 32,", "gemm(128, 48,"), 3, 10, "expected gemm(m, n, k)"),
+        (changed("matmul(x, transpose(w))", "matmul(x, w)"), 4, 13, "write transpose(w)"),
+        (changed("matmul(x, transpose(w))", "matmul(x + 1.0, w)"), 4, 20, "in a kernel before"),
+        (changed("relu(h)", "relu(matmul(x, transpose(w)))"), 5, 18, "make another kernel"),
+        (changed("relu(h)", "sum(h)"), 3, 5, "in a rowwise kernel after it"),
+        (changed("matmul(x, transpose(w)) + b", "b * 2.0"), 3, 5, "computes one matmul(x, w)"),
+        (changed("transpose(2, 48, 64,", "transpose(48, 64,"), 7, 13, "is transpose(2, 48, 64)"),
+        (changed("tile_m=48", "tile=48"), 3, 28, "did you mean 'tile_n'?"),
+        (changed("tile_m=48", "tile_m=50"), 3, 10, "tile_m must be one of 24, 48, 96, 192, 384"),
+        (changed("z = transpose(y)", "z = transpose(b)"), 7, 23, "needs matrices"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_place_and_the_fix(source, line, column, words):
+    with pytest.raises(ProgramError) as caught:
+        lower(parse(source))
+    assert (caught.value.line, caught.value.column) == (line, column)
+    assert words in caught.value.reason
+
+
+def cuda_work(dtype="bfloat16", k=512, layout="NT"):
+    case = gemm.Case(name="c", m=256, n=256, k=k, dtype=dtype, layout=layout, after="none")
+    return lower(parse(gemm.program_text(case, "cuda", ""))).works
+
+
+@pytest.mark.parametrize(
+    ("knobs", "work", "limits", "words"),
+    [
+        ({"tile_k": 64, "stages": 5}, cuda_work("float32"), Limits(), "of shared memory, more"),
+        (
+            {"tile_m": 256, "stages": 5, "tile_k": 32},
+            cuda_work(),
+            Limits(shared_bytes=101376),
+            "5 stages take 122880 bytes of shared memory, more than 101376",
+        ),
+        ({"tile_m": 256, "tile_n": 256, "warps_m": 1}, cuda_work(), Limits(), "registers"),
+        ({"tile_m": 32, "warps_m": 4}, cuda_work(), Limits(), "must be 16 x 16 at least"),
+        ({"tile_k": 8}, cuda_work(), Limits(), "tile_k 8 is no whole number of 16"),
+        ({}, cuda_work(k=100), Limits(), "have 100 elements of 2 bytes, which do not divide"),
+        ({"math": "tf32"}, cuda_work("float32"), Limits(), "needs the precision policy tf32"),
+        ({"math": "tf32"}, cuda_work("float32", layout="NN"), Limits(tf32=True), "along k"),
+        ({"math": "tf32"}, cuda_work(), Limits(tf32=True), "is for float32"),
+        ({"split_k": 16, "tile_k": 64}, cuda_work(), Limits(), "has no 16 parts of 64"),
+    ],
+)
+def test_a_product_that_cannot_run_is_refused_with_the_reason(knobs, work, limits, words):
+    assert words in legal(from_knobs("cuda gemm", knobs), work, limits)
+
+
+def test_registers_and_tiles_of_the_cpu_are_counted():
+    work = lower(parse(LINEAR)).works[:1]
+    why = legal(from_knobs("cpu gemm", {"rows": 6, "vectors": 3}), work)
+    assert why == "6 rows of 3 vectors need 22 vector registers, of which there are 16"
+    assert "exceed a thread's" in legal(
+        from_knobs("cpu gemm", {"tile_m": 384, "tile_n": 1024}), work
+    )
+    assert "its own knobs" in legal(CpuSchedule(), work)
+    assert "do not fit a gemm" in legal(from_knobs("cpu transpose", {}), work)
+
+
+@pytest.mark.parametrize("sizes", [(4096, 4096, 1024), (64, 64, 64), (3, 5, 7), (1, 8192, 16)])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_start_is_legal_wherever_a_kernel_is(sizes, dtype):
+    m, n, k = sizes
+    case = gemm.Case(name="c", m=m, n=n, k=k, dtype=dtype, after="none")
+    (work,) = lower(parse(gemm.program_text(case, "cuda", ""))).works
+    assert work.tiled is not None
+    why = legal(start_tiles("cuda", work.tiled, 0, 0, 132), [work], Limits(shared_bytes=101376))
+    assert not why or "do not divide into copies" in why
+
+
+def test_every_knob_of_products_and_transposes_is_on_the_page():
+    page = reference()
+    for which in ("cpu gemm", "cuda gemm"):
+        part = page.partition(f"\n{which}:\n")[2].partition("\n\n")[0]
+        plain = TILE_CLASSES[which]()
+        for name, values in KNOBS[which].items():
+            (row,) = [line for line in part.splitlines() if name in line.split("|")[1].split()]
+            assert f"**{getattr(plain, name)!r}**" in row
+            shown = row.split("|")[2].replace("**", "").split()
+            assert name == "threads" or shown == [repr(value) for value in values]
+
+
+# --- C++ ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        gemm.Case(name="gelu", m=53, n=47, k=71, knobs="rows=4, vectors=3, tile_k=64, threads=2"),
+        gemm.Case(name="nn", m=40, n=96, k=130, layout="NN", after="none", knobs="tile_k=64"),
+        gemm.Case(name="tn", m=70, n=33, k=20, layout="TN", after="residual", knobs="tile_m=24"),
+        gemm.Case(name="tt", m=9, n=8, k=7, layout="TT", batch=5, after="bias", knobs="vec=4"),
+        gemm.Case(name="turn", m=37, n=50, k=0, batch=3, knobs="tile=16, threads=2"),
+    ],
+    ids=lambda case: case.name,
+)
+def test_products_and_transposes_are_computed_right(case, tmp_path, needs_compiler, folder):
+    problem = gemm.problem_of(case, "cpu", tmp_path)
+    program = parse(gemm.program_text(case, "cpu", case.knobs))
+    candidate = gemm.loaded(write_program(problem, program), tmp_path / "candidate.py").ModelNew()
+    torch.manual_seed(5)
+    module = gemm.loaded(problem.source, tmp_path / "module.py")
+    inputs = module.get_inputs()
+    wanted = module.Model()(*(tensor.double() for tensor in inputs))
+    assert gemm.largest(candidate(*inputs), wanted) < 1e-5
+
+
+# --- moves --------------------------------------------------------------------------------------
+
+
+def by_name(program, name):
+    return [found.program for found in rewrites(program) if found.name == name]
+
+
+def test_a_product_of_torch_becomes_a_kernel_and_takes_in_what_follows(
+    make_problem, load_candidate, needs_compiler
+):
+    problem = make_problem(
+        "h = torch.addmm(self.b, x0, self.w.t())\n"
+        "t = F.gelu(h).t().contiguous()\n"
+        "return torch.tanh(t) + t @ self.v",
+        "torch.randn(64, 48)",
+        "self.w = nn.Parameter(torch.randn(80, 48))\nself.b = nn.Parameter(torch.randn(80))\n"
+        "self.v = nn.Parameter(torch.randn(64, 64))",
+    )
+    program = first_program(problem, CpuSchedule(threads=2))
+    for _ in range(2):
+        program = by_name(program, "own_gemm")[0]
+    (program,) = by_name(program, "own_transpose")
+    while merged := by_name(program, "merge_kernels"):
+        program = merged[0]
+    kinds = [line.strip().partition("(")[0] for line in text(program).splitlines()]
+    assert kinds.count("with gemm") == 2
+    assert kinds.count("with transpose") == 1
+    assert "aten" not in text(program)
+    assert all(one.threads == 2 for one in program.schedules)
+    check(problem, program, Limits(threads=2))
+    candidate = load_candidate(write_program(problem, program))
+    module = instantiate(problem)
+    torch.manual_seed(3)
+    mine, inputs = candidate.ModelNew(), module.inputs(5)
+    with torch.no_grad():
+        wanted = module.model(3).double()(*(x.double() for x in inputs))
+        torch.testing.assert_close(mine(*inputs).double(), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_problem_that_is_one_product_starts_with_a_kernel(make_problem):
+    problem = make_problem("return torch.bmm(x0, x1)", "torch.ones(3, 8, 9); torch.ones(3, 9, 7)")
+    program = start(problem, Machine(target="cpu", device="test", threads=2))
+    assert "with gemm(3, 8, 7, 9, tile_m=24, threads=2):" in text(program)
+    check(problem, program)
+
+
+def test_tensor_cores_for_float32_need_the_policy(make_problem):
+    case = gemm.Case(name="c", m=64, n=64, k=64, after="none")
+    problem = make_problem(
+        "return x0 @ x1.t()", "torch.ones(64, 64); torch.ones(64, 64)", target="cuda"
+    )
+    program = parse(gemm.program_text(case, "cuda", "math='tf32'"))
+    with pytest.raises(ProgramError, match="strict keeps exact"):
+        check(problem, program)
+    assert check(replace(problem, precision="tf32"), program)
+
+
+# --- CUDA, thread by thread ----------------------------------------------------------------------
+
+TINY = "tile_m=32, tile_n=32, warps_m=1, warps_n=1"
+
+
+@pytest.mark.parametrize(
+    ("case", "limit"),
+    [
+        (gemm.Case(name="f32_nt", m=37, n=35, k=29, after="bias", knobs=TINY), 1e-5),
+        (
+            gemm.Case(
+                name="f32_tn_split", m=40, n=36, k=64, layout="TN", knobs=TINY + ", split_k=2"
+            ),
+            1e-5,
+        ),
+        (
+            gemm.Case(
+                name="bf16_nt",
+                m=72,
+                n=56,
+                k=40,
+                dtype="bfloat16",
+                batch=2,
+                after="none",
+                knobs="tile_m=64, tile_n=32, tile_k=32, warps_m=2, warps_n=1",
+            ),
+            1e-2,
+        ),
+        (
+            gemm.Case(
+                name="f16_tt",
+                m=40,
+                n=40,
+                k=72,
+                dtype="float16",
+                layout="TT",
+                after="bias",
+                knobs=TINY + ", tile_k=64, stages=2",
+            ),
+            2e-3,
+        ),
+        (
+            gemm.Case(
+                name="tf32",
+                m=40,
+                n=36,
+                k=40,
+                after="bias",
+                precision="tf32",
+                knobs=TINY + ", math='tf32'",
+            ),
+            5e-3,
+        ),
+        (gemm.Case(name="turn", m=37, n=50, k=0, batch=3, after="none", knobs="tile=16"), 0.0),
+    ],
+    ids=lambda value: value.name if isinstance(value, gemm.Case) else "",
+)
+def test_the_indices_of_a_cuda_kernel_are_right(case, limit, tmp_path, needs_compiler):
+    program = parse(gemm.program_text(case, "cuda", case.knobs))
+    assert not legal(program.schedules[0], lower(program).works, Limits(tf32=True))
+    torch.manual_seed(3)
+    module = gemm.loaded(gemm.module_text(case), tmp_path / "module.py")
+    inputs = module.get_inputs()
+    wanted = module.Model()(*(tensor.double() for tensor in inputs))
+    assert gemm.largest(cuda_on_cpu.run(program, inputs, tmp_path), wanted) <= limit
+
+
+def test_shared_memory_beyond_the_usual_is_asked_for(tmp_path):
+    case = gemm.Case(name="c", m=256, n=256, k=256, dtype="bfloat16")
+    problem = gemm.problem_of(case, "cuda", tmp_path)
+    source = write_program(problem, parse(gemm.program_text(case, "cuda", "stages=5, tile_k=32")))
+    ast.parse(source)
+    assert "max_dynamic_shared_size_bytes = 81920" in source
+    assert "shared_mem=81920" in source
+    assert CudaGemm().threads == 256
