@@ -175,9 +175,15 @@ class _Kernel(Expressions):
         for load in only.loads:
             name = self.names.value(load)
             inner.append(f"  const float {name} = {name}_[u][k];")
-        inner += [f"  {line}" for line in self._scalars()]
+        inner += [f"  {line}" for line in self._once_a_row(only)]
         inner += [f"  const float v{n} = {self._expression(n)};" for n in only.nodes]
         inner += [f"  out{n}[k] = v{n};" for n in only.outputs]
+        first, row = ("i + k", "0") if region.flat else ("c + k", "r")
+        inner += [
+            f"  if ({first} == 0) convert({self.names.pointers[n]}[{row}], v{n});"
+            for n in region.outputs
+            if n not in region.full
+        ]
         inner.append("}")
         inner += [f"store({self.names.pointers[n]} + i * V, out{n});" for n in only.outputs]
         lines += self._unrolled(inner, only)
@@ -185,6 +191,11 @@ class _Kernel(Expressions):
         if region.flat and region.elements % schedule.vec:
             lines += self._remainder(only)
         return lines
+
+    def _once_a_row(self, only: Pass) -> list[str]:
+        """Values that all columns of a row share: elements of tensors, and what is made of them."""
+        nodes = (*self.plan.before, *only.rows)
+        return [*self._scalars(), *(f"const float v{n} = {self._expression(n)};" for n in nodes)]
 
     def _unrolled(self, inner: list[str], only: Pass) -> list[str]:
         head = ["const index_t i = first + u * hop;"]
@@ -210,7 +221,7 @@ class _Kernel(Expressions):
         for load in only.loads:
             pointer = self.names.pointers[load.node]
             lines.append(f"  const float {self.names.value(load)} = value({pointer}[i]);")
-        lines += [f"  {line}" for line in self._scalars()]
+        lines += [f"  {line}" for line in self._once_a_row(only)]
         lines += [f"  const float v{n} = {self._expression(n)};" for n in only.nodes]
         lines += [f"  convert({self.names.pointers[n]}[i], v{n});" for n in only.outputs]
         return [*lines, "}"]
