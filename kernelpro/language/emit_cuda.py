@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kernelpro.language.cuda_expressions import Expressions
+from kernelpro.language.cuda_gemm import GemmKernel
 from kernelpro.language.cuda_text import GROUP, LOADS, ONLINE, PREAMBLE, STORES
-from kernelpro.language.cuda_tiles import GemmKernel, Launch, TileKernel, kernel_of
+from kernelpro.language.cuda_tiles import Launch, TileKernel, TransposeKernel
 from kernelpro.language.cuda_tiles_text import COPIES, TENSOR
 from kernelpro.language.graph import Graph
 from kernelpro.language.names import Names
@@ -47,7 +48,7 @@ def emit(graph: Graph, kernels: Iterable[CudaKernel], comment: str) -> str:
             )
             groups.setdefault(access, []).append(_Kernel(graph, region, schedule, name))
         else:
-            kernel = kernel_of(graph, region, schedule, name)
+            kernel = _tile_kernel(graph, region, schedule, name)
             groups.setdefault(_Access(kernel.vec), []).append(kernel)
     parts = [f"// {comment}"]
     large = max(sizes, default=0) > MAX_32_BIT
@@ -90,11 +91,19 @@ def _group(access: _Access, kernels: "list[_Kernel | TileKernel]", *, large: boo
     return "\n".join(parts) + "\n" + "\n".join(bodies)
 
 
+def _tile_kernel(
+    graph: Graph, region: Region, schedule: CudaGemm | CudaTranspose, name: str
+) -> TileKernel:
+    if isinstance(schedule, CudaGemm):
+        return GemmKernel(graph, region, schedule, name)
+    return TransposeKernel(graph, region, schedule, name)
+
+
 def launches(
     graph: Graph, region: Region, schedule: CudaGemm | CudaTranspose, name: str
 ) -> list[Launch]:
     """Return how a kernel over matrices is started."""
-    return kernel_of(graph, region, schedule, name).launches()
+    return _tile_kernel(graph, region, schedule, name).launches()
 
 
 def grid(graph: Graph, region: Region, schedule: CudaSchedule) -> tuple[int, int]:
