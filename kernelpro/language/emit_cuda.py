@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from kernelpro.language.cuda_columns import ColumnsKernel
 from kernelpro.language.cuda_expressions import Expressions
+from kernelpro.language.cuda_gemm import GemmKernel
 from kernelpro.language.cuda_text import CLUSTER, GROUP, LOADS, ONLINE, PREAMBLE, STORES, TEAM
-from kernelpro.language.cuda_tiles import GemmKernel, Launch, TileKernel, kernel_of
+from kernelpro.language.cuda_tiles import Launch, TileKernel, TransposeKernel
 from kernelpro.language.cuda_tiles_text import COPIES, TENSOR
 from kernelpro.language.graph import Graph
 from kernelpro.language.names import Names
@@ -54,7 +55,7 @@ def emit(graph: Graph, kernels: Iterable[CudaKernel], comment: str) -> str:
             kind = _Kernel if region.inner == 1 else ColumnsKernel
             groups.setdefault(access, []).append(kind(graph, region, schedule, name))
         else:
-            kernel = kernel_of(graph, region, schedule, name)
+            kernel = _tile_kernel(graph, region, schedule, name)
             groups.setdefault(_Access(kernel.vec), []).append(kernel)
     parts = [f"// {comment}"]
     large = max(sizes, default=0) > MAX_32_BIT
@@ -108,11 +109,19 @@ def _group(
     return "\n".join(parts) + "\n" + "\n".join(bodies)
 
 
+def _tile_kernel(
+    graph: Graph, region: Region, schedule: CudaGemm | CudaTranspose, name: str
+) -> TileKernel:
+    if isinstance(schedule, CudaGemm):
+        return GemmKernel(graph, region, schedule, name)
+    return TransposeKernel(graph, region, schedule, name)
+
+
 def launches(
     graph: Graph, region: Region, schedule: CudaGemm | CudaTranspose, name: str
 ) -> list[Launch]:
     """Return how a kernel over matrices is started."""
-    return kernel_of(graph, region, schedule, name).launches()
+    return _tile_kernel(graph, region, schedule, name).launches()
 
 
 def grid(graph: Graph, region: Region, schedule: CudaSchedule) -> tuple[int, int]:
@@ -213,9 +222,15 @@ class _Kernel(Expressions):
         for load in only.loads:
             name = self.names.value(load)
             inner.append(f"  const float {name} = {name}_[u][k];")
-        inner += [f"  {line}" for line in self._scalars()]
+        inner += [f"  {line}" for line in self._once_a_row(only)]
         inner += [f"  const float v{n} = {self._expression(n)};" for n in only.nodes]
         inner += [f"  out{n}[k] = v{n};" for n in only.outputs]
+        first, row = ("i + k", "0") if region.flat else ("c + k", "r")
+        inner += [
+            f"  if ({first} == 0) convert({self.names.pointers[n]}[{row}], v{n});"
+            for n in region.outputs
+            if n not in region.full
+        ]
         inner.append("}")
         inner += [f"store({self.names.pointers[n]} + i * V, out{n});" for n in only.outputs]
         lines += self._unrolled(inner, only)
@@ -223,6 +238,11 @@ class _Kernel(Expressions):
         if region.flat and region.elements % schedule.vec:
             lines += self._remainder(only)
         return lines
+
+    def _once_a_row(self, only: Pass) -> list[str]:
+        """Values that all columns of a row share: elements of tensors, and what is made of them."""
+        nodes = (*self.plan.before, *only.rows)
+        return [*self._scalars(), *(f"const float v{n} = {self._expression(n)};" for n in nodes)]
 
     def _unrolled(self, inner: list[str], only: Pass) -> list[str]:
         head = ["const index_t i = first + u * hop;"]
@@ -248,7 +268,7 @@ class _Kernel(Expressions):
         for load in only.loads:
             pointer = self.names.pointers[load.node]
             lines.append(f"  const float {self.names.value(load)} = value({pointer}[i]);")
-        lines += [f"  {line}" for line in self._scalars()]
+        lines += [f"  {line}" for line in self._once_a_row(only)]
         lines += [f"  const float v{n} = {self._expression(n)};" for n in only.nodes]
         lines += [f"  convert({self.names.pointers[n]}[i], v{n});" for n in only.outputs]
         return [*lines, "}"]

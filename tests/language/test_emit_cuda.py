@@ -7,7 +7,10 @@ import pytest
 import torch
 
 from kernelpro import problems, targets
+from kernelpro.language import emit_cuda
+from kernelpro.language.lower import lower
 from kernelpro.language.moves import default
+from kernelpro.language.parse import parse
 from kernelpro.language.program import with_schedules
 from kernelpro.language.schedule import KNOBS, CudaSchedule, legal, limits_of
 from kernelpro.language.writer import first_program, prepare, write, write_program
@@ -34,6 +37,18 @@ def test_an_index_beyond_two_to_the_31_gets_64_bits():
     assert "typedef long long index_t;" in write(problem, schedule)
     problem, schedule = start("row_softmax")
     assert "typedef int index_t;" in write(problem, schedule)
+
+
+def test_a_map_computes_what_rows_share_and_writes_it_once():
+    program = parse(
+        "@cuda\ndef f(x: float32[64, 128], s: float32[64, 1]):\n    with map(64, 128):\n"
+        "        a = sigmoid(s)\n        y = x * a\n    return y, a\n"
+    )
+    lowered = lower(program)
+    kernels = [("region0", lowered.regions[0], CudaSchedule())]
+    source = emit_cuda.emit(lowered.graph, kernels, "test")
+    assert "const float v2 = logistic(s_r);" in source
+    assert "if (c + k == 0) convert(out0[r], v2);" in source
 
 
 @pytest.mark.parametrize(

@@ -288,6 +288,7 @@ def test_shared_memory_beyond_the_usual_is_asked_for(tmp_path):
     problem = gemm.problem_of(case, "cuda", tmp_path)
     source = write_program(problem, parse(gemm.program_text(case, "cuda", "stages=5, tile_k=32")))
     ast.parse(source)
-    assert "max_dynamic_shared_size_bytes = 81920" in source
+    assert "_allow(_region0, " in source
+    assert ".get_device(), 81920, 1)" in source
     assert "shared_mem=81920" in source
     assert CudaGemm().threads == 256

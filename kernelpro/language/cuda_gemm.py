@@ -1,0 +1,360 @@
+"""Write products of matrices as CUDA kernels.
+
+A block computes a tile of the result. The operands' tiles are copied to shared memory
+asynchronously, some steps ahead. float32 is multiplied by ordinary arithmetic, 16-bit floats (and
+float32 as tf32, where the precision policy permits) by tensor cores, always with float32 sums.
+"""
+
+from kernelpro.language.cuda_expressions import TYPES
+from kernelpro.language.cuda_tiles import Launch, TileKernel
+from kernelpro.language.graph import Graph
+from kernelpro.language.regions import Region
+from kernelpro.language.tiles import COPY_BYTES, CudaGemm, padding, shared_bytes, tensor_cores
+
+JOIN_THREADS = 256
+"""Threads of a block that joins the parts of a split product."""
+
+
+class GemmKernel(TileKernel):
+    """Writes a product of matrices."""
+
+    def __init__(self, graph: Graph, region: Region, schedule: CudaGemm, name: str) -> None:
+        super().__init__(graph, region, schedule, name)
+        self.knobs = schedule
+        self.item = TYPES[graph.nodes[self.head.operands[0]].dtype]
+        # Elements of a row that a thread finds side by side.
+        if self.tensor:
+            self.vec = 2 if self.head.n % 2 == 0 else 1
+        else:
+            self.vec = 4 if self.head.layout[1] == "N" and self.head.n % 4 == 0 else 1
+
+    @property
+    def tensor(self) -> bool:
+        """Whether it runs on tensor cores."""
+        return tensor_cores(self.sizes, self.knobs)
+
+    def launches(self) -> list[Launch]:
+        """Return how it is started: a block for each tile of each part, then the join of parts."""
+        head, knobs = self.head, self.knobs
+        tiles = -(-head.m // knobs.tile_m) * -(-head.n // knobs.tile_n)
+        elements = self.region.elements
+        parts = knobs.split_k * elements if knobs.split_k > 1 else 0
+        found = [
+            Launch(
+                kernel=self.name,
+                blocks=tiles * knobs.split_k * head.batch,
+                threads=knobs.threads,
+                shared_bytes=shared_bytes(self.sizes, knobs),
+                partial=parts,
+            )
+        ]
+        if knobs.split_k > 1:
+            blocks = -(-elements // (self.vec * JOIN_THREADS))
+            found.append(
+                Launch(
+                    kernel=f"{self.name}_join", blocks=blocks, threads=JOIN_THREADS, partial=parts
+                )
+            )
+        return found
+
+    def text(self) -> str:
+        """Return the kernel, and the one that joins its parts."""
+        head, knobs = self.head, self.knobs
+        split = knobs.split_k > 1
+        more = ", float* __restrict__ partial" if split else ""
+        bounds = f"{knobs.threads}, {knobs.min_blocks}"
+        title = (
+            f"{head.batch} x {head.m} x {head.n} elements, each a sum of {head.k} products of "
+            f"{'tensor cores' if self.tensor else 'float32'}."
+        )
+        finish = self._finish() if not split else []
+        body = [*self._constants(), *self._tiles(), *finish, *self._loop(), *self._write(split)]
+        words = self._kernel(self.name, title, bounds, body, more)
+        return f"{words}\n{self._join()}" if split else words
+
+    def _tiles(self) -> list[str]:
+        """Constants of the tiles, and where this block's are."""
+        head, knobs = self.head, self.knobs
+        pad = padding(self.sizes, knobs)
+        swizzled = "true" if self.tensor else "false"
+        kinds = []
+        for name, along, layout, plain in (
+            ("Left", "TM", head.layout[0], "N"),
+            ("Right", "TN", head.layout[1], "T"),
+        ):
+            shape = f"{along}, TK" if layout == plain else f"TK, {along}"
+            kinds.append(f"using {name} = Tile<{self.item}, {shape}, {swizzled}, {pad}>;")
+        part = -(-head.k // knobs.split_k)
+        part = -(-part // knobs.tile_k) * knobs.tile_k
+        lines = [
+            f"constexpr index_t depth = {head.k};",
+            f"constexpr int TM = {knobs.tile_m}, TN = {knobs.tile_n}, TK = {knobs.tile_k};",
+            f"constexpr int THREADS = {knobs.threads}, STAGES = {knobs.stages};",
+            f"constexpr int WM = {knobs.tile_m // knobs.warps_m}, "
+            f"WN = {knobs.tile_n // knobs.warps_n};  // a warp's tile",
+            "constexpr int DOWN = (m + TM - 1) / TM, ACROSS = (columns + TN - 1) / TN;",
+            *kinds,
+            "extern __shared__ __align__(128) unsigned char shared[];",
+            f"{self.item}* const lefts = reinterpret_cast<{self.item}*>(shared);",
+            f"{self.item}* const rights = lefts + STAGES * Left::ELEMENTS;",
+            "int down, across;",
+            f"tile_of<DOWN, ACROSS, {knobs.swizzle}>(blockIdx.x % (DOWN * ACROSS), down, across);",
+            "const index_t top = (index_t)down * TM, side = (index_t)across * TN;",
+        ]
+        if knobs.split_k > 1:
+            lines += [
+                f"constexpr int PARTS = {knobs.split_k};  // of the depth, each for other blocks",
+                "const index_t part = blockIdx.x / (DOWN * ACROSS) % PARTS;",
+                "const index_t matrix = blockIdx.x / (DOWN * ACROSS * PARTS);",
+                f"const index_t start = part * {part};",
+                f"const index_t end = start + {part} < depth ? start + {part} : depth;",
+            ]
+        else:
+            lines += [
+                "const index_t matrix = blockIdx.x / (DOWN * ACROSS);",
+                "constexpr index_t start = 0, end = depth;",
+            ]
+        return lines
+
+    def _copy(self, which: int) -> str:
+        """Start to copy a tile that begins at depth `from_k` to slot `slot`."""
+        head = self.head
+        name, plain, along = (("Left", "N", "top"), ("Right", "T", "side"))[which]
+        size = ("m", "columns")[which]
+        pointer = self.names.pointers[head.operands[which]]
+        run = self.sizes.runs[which]
+        wide = COPY_BYTES if run * self.sizes.item_bytes % COPY_BYTES == 0 else 4
+        base = pointer
+        if not head.shared[which]:
+            base += f" + matrix * {size} * depth"
+        if head.layout[which] == plain:
+            place = f"{base} + {along} * depth + from_k"
+            limits = f"depth, {size} - {along}, end - from_k"
+        else:
+            place = f"{base} + from_k * {size} + {along}"
+            limits = f"{size}, end - from_k, {size} - {along}"
+        slot = f"{'lefts' if which == 0 else 'rights'} + slot * {name}::ELEMENTS"
+        return f"{name}::copy<{wide}, THREADS>({slot}, {place}, {limits});"
+
+    def _loop(self) -> list[str]:
+        """The walk along the depth: copies run STAGES - 1 tiles ahead."""
+        multiply = self._tensor_multiply() if self.tensor else self._plain_multiply()
+        return [
+            "auto copy = [&](int slot, index_t from_k) {",
+            f"  {self._copy(0)}",
+            f"  {self._copy(1)}",
+            "};",
+            "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
+            f"const int warp_top = warp / {self.knobs.warps_n} * WM, "
+            f"warp_side = warp % {self.knobs.warps_n} * WN;",
+            *self._sums(),
+            "const int tiles = (int)((end - start + TK - 1) / TK);",
+            "#pragma unroll",
+            "for (int t = 0; t < STAGES - 1; ++t) {",
+            "  if (t < tiles) copy(t, start + (index_t)t * TK);",
+            "  copies_commit();",
+            "}",
+            "for (int t = 0; t < tiles; ++t) {",
+            "  copies_wait<STAGES - 2>();  // tile t has come",
+            "  __syncthreads();  // for all threads; and all are done with the slot filled next",
+            "  const int ahead = t + STAGES - 1;",
+            "  if (ahead < tiles) copy(ahead % STAGES, start + (index_t)ahead * TK);",
+            "  copies_commit();  // empty at the end, so that the count above stays right",
+            f"  const {self.item}* const left = lefts + t % STAGES * Left::ELEMENTS;",
+            f"  const {self.item}* const right = rights + t % STAGES * Right::ELEMENTS;",
+            *(f"  {line}" for line in multiply),
+            "}",
+        ]
+
+    def _sums(self) -> list[str]:
+        if self.tensor:
+            return [
+                "float acc[WM / 16][WN / 8][4] = {};  // tiles of 16 x 8 elements",
+            ]
+        return [
+            "// A warp's threads are 4 rows of 8; each has WM / 4 x WN / 8 elements.",
+            "const int lane_row = lane / 8, lane_column = lane % 8;",
+            f"auto row_of = [&](int i) {{ return warp_top + {self._place_of(0)}; }};",
+            f"auto column_of = [&](int j) {{ return warp_side + {self._place_of(1)}; }};",
+            "float acc[WM / 4][WN / 8] = {};",
+        ]
+
+    def _place_of(self, which: int) -> str:
+        """Which rows or columns are a thread's: those that it reads together lie side by side."""
+        if which == 0:
+            near = self.head.layout[0] == "N"
+            return "i * 4 + lane_row" if near else "i / 4 * 16 + lane_row * 4 + i % 4"
+        near = self.head.layout[1] == "T"
+        return "j * 8 + lane_column" if near else "j / 4 * 32 + lane_column * 4 + j % 4"
+
+    def _plain_multiply(self) -> list[str]:
+        """Four steps of the depth at a time: operands to registers, then multiply and add."""
+        left = {
+            "N": [
+                "  for (int q = 0; q < 4; ++q) {",
+                "    const float4 x = *reinterpret_cast<const float4*>("
+                "left + row_of(i + q) * Left::STRIDE + p);",
+                "    a[0][q] = x.x, a[1][q] = x.y, a[2][q] = x.z, a[3][q] = x.w;",
+                "  }",
+            ],
+            "T": [
+                "  for (int q = 0; q < 4; ++q) {",
+                "    const float4 x = *reinterpret_cast<const float4*>("
+                "left + (p + q) * Left::STRIDE + row_of(i));",
+                "    a[q][0] = x.x, a[q][1] = x.y, a[q][2] = x.z, a[q][3] = x.w;",
+                "  }",
+            ],
+        }[self.head.layout[0]]
+        right = {
+            "T": [
+                "for (int j = 0; j < WN / 8; ++j) {",
+                "  const float4 x = *reinterpret_cast<const float4*>("
+                "right + column_of(j) * Right::STRIDE + p);",
+                "  b[0][j] = x.x, b[1][j] = x.y, b[2][j] = x.z, b[3][j] = x.w;",
+                "}",
+            ],
+            "N": [
+                "for (int j = 0; j < WN / 8; ++j) {",
+                "  const int q = j % 4, at = j / 4 * 4;",
+                "  const float4 x = *reinterpret_cast<const float4*>("
+                "right + (p + q) * Right::STRIDE + column_of(at));",
+                "  b[q][at] = x.x, b[q][at + 1] = x.y, b[q][at + 2] = x.z, b[q][at + 3] = x.w;",
+                "}",
+            ],
+        }[self.head.layout[1]]
+        return [
+            "#pragma unroll",
+            "for (int p = 0; p < TK; p += 4) {",
+            "  float b[4][WN / 8];",
+            "#pragma unroll",
+            *(f"  {line}" for line in right),
+            "#pragma unroll",
+            "  for (int i = 0; i < WM / 4; i += 4) {",
+            "    float a[4][4];",
+            "#pragma unroll",
+            *(f"  {line}" for line in left),
+            "#pragma unroll",
+            "    for (int s = 0; s < 4; ++s)",
+            "#pragma unroll",
+            "      for (int q = 0; q < 4; ++q)",
+            "#pragma unroll",
+            "        for (int j = 0; j < WN / 8; ++j)",
+            "          acc[i + q][j] = fmaf(a[s][q], b[s][j], acc[i + q][j]);",
+            "  }",
+            "}",
+        ]
+
+    def _tensor_multiply(self) -> list[str]:
+        """One step of the matrix units at a time: matrices to registers, then multiply."""
+        deep = 32 // self.sizes.item_bytes
+        left = {
+            "N": "Left::place(warp_top + i * 16 + lane % 16, p / Left::CHUNK + lane / 16)",
+            "T": "Left::place(p + lane % 8 + lane / 16 * 8, "
+            "(warp_top + i * 16) / Left::CHUNK + lane / 8 % 2)",
+        }[self.head.layout[0]]
+        right = {
+            "T": "Right::place(warp_side + j * 8 + lane % 8 + lane / 16 * 8, "
+            "p / Right::CHUNK + lane / 8 % 2)",
+            "N": "Right::place(p + lane % 16, (warp_side + j * 8) / Right::CHUNK + lane / 16)",
+        }[self.head.layout[1]]
+        turned = [
+            "true" if kind != plain else "false"
+            for kind, plain in zip(self.head.layout, "NT", strict=True)
+        ]
+        rounds = self.sizes.item_bytes == 4
+        lines = [
+            "#pragma unroll",
+            f"for (int p = 0; p < TK; p += {deep}) {{",
+            "  unsigned a[WM / 16][4], b[WN / 8][2];",
+            "#pragma unroll",
+            "  for (int i = 0; i < WM / 16; ++i)",
+            f"    load_matrices<{turned[0]}>(a[i][0], a[i][1], a[i][2], a[i][3],",
+            f"        left + {left});",
+            "#pragma unroll",
+            "  for (int j = 0; j < WN / 8; j += 2)",
+            f"    load_matrices<{turned[1]}>(b[j][0], b[j][1], b[j + 1][0], b[j + 1][1],",
+            f"        right + {right});",
+        ]
+        if rounds:
+            lines += [
+                "#pragma unroll",
+                "  for (int i = 0; i < WM / 16; ++i)",
+                "#pragma unroll",
+                f"    for (int q = 0; q < 4; ++q) rounded<{self.item}>(a[i][q]);",
+                "#pragma unroll",
+                "  for (int j = 0; j < WN / 8; ++j) "
+                f"rounded<{self.item}>(b[j][0]), rounded<{self.item}>(b[j][1]);",
+            ]
+        return [
+            *lines,
+            "#pragma unroll",
+            "  for (int i = 0; i < WM / 16; ++i)",
+            "#pragma unroll",
+            "    for (int j = 0; j < WN / 8; ++j)",
+            f"      multiply(acc[i][j], a[i], b[j], {self.item}{{}});",
+            "}",
+        ]
+
+    def _write(self, split: bool) -> list[str]:
+        """Hand each element that exists to `finish`, or keep it for the join."""
+        if split:
+            keep = [
+                "const index_t at = ((part * batch + matrix) * m + row) * columns + column;",
+                "store(partial + at, found);",
+            ]
+        else:
+            keep = ["finish(matrix * m + row, column, found);"]
+        if self.tensor:
+            step = self.vec
+            values = (
+                "acc[i][j][2 * h + q]" if step == 1 else "acc[i][j][2 * h], acc[i][j][2 * h + 1]"
+            )
+            return [
+                "#pragma unroll",
+                "for (int i = 0; i < WM / 16; ++i)",
+                "#pragma unroll",
+                "  for (int j = 0; j < WN / 8; ++j)",
+                "#pragma unroll",
+                "    for (int h = 0; h < 2; ++h)",
+                "#pragma unroll",
+                "      for (int q = 0; q < 2; q += V) {",
+                "        const index_t row = top + warp_top + i * 16 + lane / 4 + h * 8;",
+                "        const index_t column = side + warp_side + j * 8 + lane % 4 * 2 + q;",
+                "        if (row >= m || column >= columns) continue;",
+                f"        const float found[V] = {{{values}}};",
+                *(f"        {line}" for line in keep),
+                "      }",
+            ]
+        values = ", ".join(f"acc[i][j + {q}]" if q else "acc[i][j]" for q in range(self.vec))
+        return [
+            "#pragma unroll",
+            "for (int i = 0; i < WM / 4; ++i)",
+            "#pragma unroll",
+            "  for (int j = 0; j < WN / 8; j += V) {",
+            "    const index_t row = top + row_of(i), column = side + column_of(j);",
+            "    if (row >= m || column >= columns) continue;",
+            f"    const float found[V] = {{{values}}};",
+            *(f"    {line}" for line in keep),
+            "  }",
+        ]
+
+    def _join(self) -> str:
+        parts = self.knobs.split_k
+        body = [
+            *self._constants(),
+            *self._finish(),
+            "const index_t at = ((index_t)blockIdx.x * blockDim.x + threadIdx.x) * V;",
+            "if (at >= rows * columns) return;",
+            "float found[V] = {};",
+            "#pragma unroll",
+            f"for (int part = 0; part < {parts}; ++part) {{",
+            "  float more[V];",
+            "  load(more, partial + part * (rows * columns) + at);",
+            "#pragma unroll",
+            "  for (int k = 0; k < V; ++k) found[k] += more[k];",
+            "}",
+            "finish(at / columns, at % columns, found);",
+        ]
+        title = f"adds the {parts} parts of each element of {self.name}."
+        more = ", const float* __restrict__ partial"
+        return self._kernel(f"{self.name}_join", title, str(JOIN_THREADS), body, more)
