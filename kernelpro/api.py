@@ -47,6 +47,8 @@ from kernelpro.search.policy import by_name
 from kernelpro.search.tree import Tree
 from kernelpro.search.utilisation import Utilisation
 from kernelpro.settings import resolve
+from kernelpro.slots import choose as slots
+from kernelpro.slots.bench import SlotBench
 from kernelpro.start import (
     feedback_named,
     fresh,
@@ -180,6 +182,7 @@ def search(
     max_tokens: int | None = None,
     confirm: bool = True,
     jobs: int | None = None,
+    devices: str | None = None,
     stop_ratio: float | None = None,
     observer: Observer | None = None,
 ) -> Result:
@@ -214,6 +217,8 @@ def search(
             file, and a later run with `resume` confirms it.
         jobs: candidates under way at once; None takes the setting `[search] jobs`, 1 by default.
             More pays where proposers or compilers keep the device waiting.
+        devices: a judge for each of these: GPUs by number or UUID (`0,1`), on the CPU processors
+            (`0-3,4-7`); None measures one candidate at a time on the current device.
         stop_ratio: end when the best is within this factor of the speed of light, 0 for never;
             default `STOP_RATIO` of the target.
         observer: told of progress.
@@ -253,7 +258,12 @@ def search(
             if manager.has_plugin("propose_language"):
                 manager.unregister(name="propose_language")
             manager.register(ModelProposer(team), name="propose_model")
-        bench = stack.enter_context(Bench(start.problem, start.target, hooks, settings=start.judge))
+        bench = slots.bench(
+            start.problem, start.target, hooks, start.judge, devices=devices, block=block
+        )
+        if isinstance(bench, SlotBench):
+            pace = slots.pace(pace, bench.slots, asked=jobs is not None)
+        stack.enter_context(bench)
         same_machine(start, bench.machine)
         bench.remember(start.steps)
         budget = Budget(iterations=iterations, seconds=seconds)
@@ -286,8 +296,10 @@ def search(
             stop_ratio=STOP_RATIO[start.target.device] if stop_ratio is None else stop_ratio,
             feedback=start.feedback,
             pace=pace,
+            slots=bench.slots,
             lessons=learned.told,
         )
+        bench.busy = engine.usage.busy
         told.engine = engine
         if start.steps:
             watch.stage("search")
@@ -483,7 +495,7 @@ class _Told:
 class _Staged:
     """The bench as the search calls it, with the observer told when the baseline is measured."""
 
-    def __init__(self, bench: Bench, watch: Observer) -> None:
+    def __init__(self, bench: Bench | SlotBench, watch: Observer) -> None:
         self._bench, self._watch = bench, watch
 
     def baseline(self) -> Measured:

@@ -171,6 +171,7 @@ class Outcome(StrEnum):
     CRASHED = "crashed"  # its process ended: signal, abort, exit
     TIMEOUT = "timeout"
     WRONG_RESULT = "wrong_result"
+    UNJUDGED = "unjudged"  # its judge or its machine went away, which is not held against it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,21 +1,26 @@
 """Which step of a search wins: the fastest that holds when it is judged again from scratch."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from kernelpro.records import Confirmation, Outcome, Step
+from kernelpro.records import Candidate, Confirmation, Evaluation, Outcome, Step
 from kernelpro.search.memory import Memory
 from kernelpro.search.tree import Tree
-
-if TYPE_CHECKING:
-    from kernelpro.bench import Bench  # loads torch, which telling a winner does not need
 
 CONFIRM_AT_MOST = 3
 """Winners that fail when judged again are demoted; so many are tried. Own choice."""
 
 
+class Judging(Protocol):
+    """What judges a winner again, such as a `Bench`."""
+
+    def confirm(self, candidate: Candidate, /) -> Evaluation:
+        """Judge a candidate from scratch."""
+        ...
+
+
 def confirmed(
-    tree: Tree, bench: "Bench", journal: Memory, confirmations: list[Confirmation]
+    tree: Tree, bench: Judging, journal: Memory, confirmations: list[Confirmation]
 ) -> Step | None:
     """Judge the best steps again until one holds; return its step."""
     for step in _contenders(tree)[:CONFIRM_AT_MOST]:

@@ -65,7 +65,22 @@ ALLOWED = {
         "targets",
     },
     "doctor": {"", "models", "profiling", "targets"},
-    "bench": {"isolation", "judge", "profiling", "records", "search", "targets"},
+    "builds": {"records"},
+    "bench": {"builds", "isolation", "judge", "profiling", "records", "search", "targets"},
+    "slots": {
+        "",
+        "bench",
+        "builds",
+        "errors",
+        "isolation",
+        "judge",
+        "manager",
+        "profiling",
+        "records",
+        "search",
+        "serial",
+        "targets",
+    },
 }
 JOINS_ALL = {
     *("ablations", "api", "cli", "energy_runs", "recordings", "reevaluate", "start", "suite"),

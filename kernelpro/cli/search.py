@@ -97,6 +97,12 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
         help="candidates under way at once: proposers and compilers go on while the device "
         "measures one (default: 1)",
     )
+    command.add_argument(
+        "--devices",
+        metavar="N[,N]",
+        help="judge on several devices at once, each with a judge of its own: GPUs by number or "
+        "UUID (0,1), with --target cpu processors (0-3,4-7)",
+    )
     output = command.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print events as JSON lines")
     output.add_argument("--quiet", action="store_true", help="print the result only")
@@ -126,6 +132,7 @@ def run(args: argparse.Namespace) -> int:
             feedback=args.feedback,
             block=args.without,
             jobs=args.jobs,
+            devices=args.devices,
             lessons=args.lessons,
             proposer=args.proposer,
             max_cost=args.max_cost,
@@ -151,6 +158,7 @@ def _suite(args: argparse.Namespace) -> int:
             ("--without", args.without),
             ("--json", args.json),
             ("--jobs", args.jobs),
+            ("--devices", args.devices),
             ("--proposer", args.proposer),
         )
         if value

@@ -31,7 +31,7 @@ def reward(evaluation: Evaluation, sol_us: float) -> float:
     `ln(speedup) / ln(baseline / speed of light)`, within -1 and 1.5.
     """
     if evaluation.outcome is not Outcome.ACCEPTED:
-        return FAILURES[evaluation.outcome]
+        return FAILURES.get(evaluation.outcome, 0.0)  # nothing is known of one without a judge
     timing = evaluation.timing
     if timing is None or not timing.speedup > 0:
         return 0.0

@@ -1,0 +1,63 @@
+"""Which bench a search gets: its own, or one with slots on the devices that it names."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from kernelpro.bench import Bench
+from kernelpro.errors import SettingsError
+from kernelpro.isolation import Hooks
+from kernelpro.judge.settings import JudgeSettings
+from kernelpro.records import Problem
+from kernelpro.search.overlap import Pace
+from kernelpro.slots.bench import SlotBench
+from kernelpro.slots.places import places
+from kernelpro.targets import Target
+from kernelpro.targets.cuda import CudaTarget
+from kernelpro.targets.nvrtc import Compiler
+
+JOBS_PER_SLOT = 3
+"""Candidates under way for each device where nobody says: one measured, one waiting, one in the
+making. Own choice."""
+
+
+def bench(
+    problem: Problem,
+    target: Target,
+    hooks: Hooks,
+    settings: JudgeSettings,
+    *,
+    devices: str | None = None,
+    block: Iterable[str] = (),
+) -> Bench | SlotBench:
+    """A bench in this process, or one with a slot on each of the devices.
+
+    Raises:
+        SettingsError: a device is not there, is named twice, or is no number.
+    """
+    if devices is None:
+        return Bench(problem, target, hooks, settings=settings)
+    where = places(devices, target.device)
+    if target.device == "cuda":  # built for what the slots are, whatever else is in the machine
+        target = CudaTarget(Compiler(where[0].environment))
+    return SlotBench(problem, target, where, settings=settings, block=block)
+
+
+def pace(given: Pace, slots: int, *, asked: bool) -> Pace:
+    """How many candidates are under way, with so many slots.
+
+    Args:
+        given: the settings.
+        slots: devices.
+        asked: whether somebody has said how many jobs.
+
+    Raises:
+        SettingsError: fewer jobs are asked for than there are devices.
+    """
+    if slots == 1 and (asked or given.jobs > 1):
+        return given
+    if asked and given.jobs < slots:
+        raise SettingsError(
+            f"--jobs must be at least the number of devices, {slots}, but is {given.jobs}; leave "
+            "it out, or name fewer devices"
+        )
+    return given if asked else replace(given, jobs=max(given.jobs, JOBS_PER_SLOT * slots))
