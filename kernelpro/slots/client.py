@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -49,7 +50,7 @@ class ProcessLine:
         root = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process
-        self._busy = False
+        self._asking = threading.Lock()
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "kernelpro.slots.serve"),
@@ -76,40 +77,44 @@ class ProcessLine:
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
-        self._busy = True
-        try:
-            process.stdin.write(json.dumps(request).encode() + b"\n")
-            process.stdin.flush()
-            answer: dict[str, Any] = json.loads(process.stdout.readline())
-        except (OSError, ValueError):
-            raise SlotLost(self._words()) from None
-        self._busy = False
+        with self._asking:
+            try:
+                process.stdin.write(json.dumps(request).encode() + b"\n")
+                process.stdin.flush()
+                answer: dict[str, Any] = json.loads(process.stdout.readline())
+            except (OSError, ValueError):
+                raise SlotLost(self._words()) from None
         return answer
 
     def close(self) -> None:
         """End the process: at once while it is asked something, else when it has cleaned up."""
         process = self._process
-        if self._busy:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        if not self._asking.acquire(blocking=False):
             process.kill()  # its fork server sees it, and ends all workers
-        with contextlib.suppress(OSError):
-            if process.stdin is not None and not self._busy:
-                process.stdin.close()
+            self._asking.acquire()  # whoever asks gets no answer, and leaves
         try:
-            process.wait(CLOSE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        for stream in (process.stdout, self._log):
-            with contextlib.suppress(OSError, ValueError):
-                if stream is not None and not self._busy:
-                    stream.close()
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+            try:
+                process.wait(CLOSE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            process.stdout.close()
+            self._log.close()
+        finally:
+            self._asking.release()
 
     def _words(self) -> str:
         """How the process ended, and the last thing it said."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(CLOSE_S)
-        self._log.seek(0)
-        said = self._log.read().decode(errors="replace").strip().splitlines()
+        said: list[str] = []
+        with contextlib.suppress(ValueError):  # closed already
+            self._log.seek(0)
+            said = self._log.read().decode(errors="replace").strip().splitlines()
         status = self._process.returncode
         how = f"by signal {-status}" if status and status < 0 else f"with status {status}"
         return f"its process ended {how}" + (f"; it said: {said[-1][:200]}" if said else "")
