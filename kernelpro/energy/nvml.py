@@ -81,7 +81,8 @@ class NvmlMeter:
             self._nvml.nvmlShutdown()
             raise
         self._began = time.monotonic()
-        self._ours = _own(everyone)
+        # On other cards there may be other processes of the same search.
+        self._ours = _own(everyone & set(self._pids()))
         self._before = (set(self._pids()) & everyone) - self._ours
 
     def close(self) -> None:
