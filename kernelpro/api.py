@@ -49,6 +49,7 @@ from kernelpro.search.utilisation import Utilisation
 from kernelpro.settings import resolve
 from kernelpro.slots import choose as slots
 from kernelpro.slots.bench import SlotBench
+from kernelpro.slots.ray_cluster import RayBench
 from kernelpro.start import (
     feedback_named,
     fresh,
@@ -183,6 +184,7 @@ def search(
     confirm: bool = True,
     jobs: int | None = None,
     devices: str | None = None,
+    executor: str | None = None,
     stop_ratio: float | None = None,
     observer: Observer | None = None,
 ) -> Result:
@@ -219,6 +221,7 @@ def search(
             More pays where proposers or compilers keep the device waiting.
         devices: a judge for each of these: GPUs by number or UUID (`0,1`), on the CPU processors
             (`0-3,4-7`); None measures one candidate at a time on the current device.
+        executor: `local` (default), or `ray` or `ray:HOST:PORT`: judges on a Ray cluster's nodes.
         stop_ratio: end when the best is within this factor of the speed of light, 0 for never;
             default `STOP_RATIO` of the target.
         observer: told of progress.
@@ -259,7 +262,13 @@ def search(
                 manager.unregister(name="propose_language")
             manager.register(ModelProposer(team), name="propose_model")
         bench = slots.bench(
-            start.problem, start.target, hooks, start.judge, devices=devices, block=block
+            start.problem,
+            start.target,
+            hooks,
+            start.judge,
+            devices=devices,
+            executor=executor,
+            block=block,
         )
         if isinstance(bench, SlotBench):
             pace = slots.pace(pace, bench.slots, asked=jobs is not None)
@@ -296,7 +305,7 @@ def search(
             stop_ratio=STOP_RATIO[start.target.device] if stop_ratio is None else stop_ratio,
             feedback=start.feedback,
             pace=pace,
-            slots=bench.slots,
+            slots=pace.jobs if isinstance(bench, RayBench) else bench.slots,
             lessons=learned.told,
         )
         bench.busy = engine.usage.busy

@@ -79,6 +79,7 @@ ALLOWED = {
         "records",
         "search",
         "serial",
+        "settings",
         "targets",
     },
 }

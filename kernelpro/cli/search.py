@@ -103,6 +103,11 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
         help="judge on several devices at once, each with a judge of its own: GPUs by number or "
         "UUID (0,1), with --target cpu processors (0-3,4-7)",
     )
+    command.add_argument(
+        "--executor",
+        metavar="WHERE",
+        help="local (default), or ray or ray:HOST:PORT: judge on the nodes of a Ray cluster",
+    )
     output = command.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print events as JSON lines")
     output.add_argument("--quiet", action="store_true", help="print the result only")
@@ -133,6 +138,7 @@ def run(args: argparse.Namespace) -> int:
             block=args.without,
             jobs=args.jobs,
             devices=args.devices,
+            executor=args.executor,
             lessons=args.lessons,
             proposer=args.proposer,
             max_cost=args.max_cost,
@@ -159,6 +165,7 @@ def _suite(args: argparse.Namespace) -> int:
             ("--json", args.json),
             ("--jobs", args.jobs),
             ("--devices", args.devices),
+            ("--executor", args.executor),
             ("--proposer", args.proposer),
         )
         if value

@@ -353,13 +353,39 @@ class SlotBench:
             self._said.append(f"device {place.name} lost its judge ({why})")
             again = losses < RESTARTS
             self._slots.remove(slot)
-            new = Slot(place, self._line(place)) if again else None
-            if new is not None:
-                self._slots.append(new)
             self._changed.notify_all()
         slot.close()
-        if new is not None:
-            self._all_ready([new], self._baseline)
+        if again:
+            self.add(place)
+
+    def add(self, place: Place) -> bool:
+        """Start a slot at a place that is new, or has lost one; False where there can be none yet.
+
+        It is used as soon as it is ready.
+        """
+        if not self._baseline:
+            return False  # nothing has been measured yet that it could time against
+        with self._changed:
+            self._coming += 1
+        try:
+            slot = Slot(place, self._line(place))
+        except KernelproError as error:
+            with self._changed:
+                self._said.append(f"device {place.name} is not used any more: {error}")
+        else:
+            with self._changed:
+                closed = self._closed
+                if not closed:
+                    self._slots.append(slot)
+            if closed:
+                slot.close()
+            else:
+                self._all_ready([slot], self._baseline)
+        finally:
+            with self._changed:
+                self._coming -= 1
+                self._changed.notify_all()
+        return True
 
 
 def _part(slot: Slot) -> str:
@@ -371,7 +397,7 @@ def _named(evaluation: Evaluation, slot: Slot) -> Evaluation:
     verdict = evaluation.verdict
     if verdict is None:
         return evaluation
-    evidence = {**verdict.evidence, JUDGED_ON: slot.place.label}
+    evidence = {**verdict.evidence, JUDGED_ON: slot.label}
     return replace(evaluation, verdict=replace(verdict, evidence=evidence))
 
 

@@ -11,10 +11,12 @@ from kernelpro.records import Problem
 from kernelpro.search.overlap import Pace
 from kernelpro.slots.bench import SlotBench
 from kernelpro.slots.places import places
+from kernelpro.slots.ray_cluster import Cluster, RayBench
 from kernelpro.targets import Target
 from kernelpro.targets.cuda import CudaTarget
 from kernelpro.targets.nvrtc import Compiler
 
+LOCAL, RAY = "local", "ray"
 JOBS_PER_SLOT = 3
 """Candidates under way for each device where nobody says: one measured, one waiting, one in the
 making. Own choice."""
@@ -27,13 +29,39 @@ def bench(
     settings: JudgeSettings,
     *,
     devices: str | None = None,
+    executor: str | None = None,
     block: Iterable[str] = (),
 ) -> Bench | SlotBench:
     """A bench in this process, or one with a slot on each of the devices.
 
+    Args:
+        problem: what the candidates must compute.
+        target: what they are made for.
+        hooks: collectors and detectors.
+        settings: the judge's settings.
+        devices: see `places`; None for the current device.
+        executor: `local`, `ray` or `ray:HOST:PORT`.
+        block: names of plugins to leave out.
+
     Raises:
-        SettingsError: a device is not there, is named twice, or is no number.
+        SettingsError: a device is not there, is named twice, or is no number; or there is no such
+            executor.
+        TargetError: there is no such cluster.
     """
+    kind, _, address = (executor or LOCAL).partition(":")
+    if kind not in (LOCAL, RAY) or (kind == LOCAL and address):
+        raise SettingsError(
+            f"no executor is called {executor!r}; there are local, ray and ray:HOST:PORT"
+        )
+    if kind == RAY:
+        if devices is not None:
+            raise SettingsError(
+                "--devices names devices of this machine, but --executor ray takes those of a "
+                "cluster; leave one of them out"
+            )
+        return RayBench(
+            problem, target, Cluster(address, target.device), settings=settings, block=block
+        )
     if devices is None:
         return Bench(problem, target, hooks, settings=settings)
     where = places(devices, target.device)

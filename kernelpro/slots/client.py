@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -24,6 +25,19 @@ CLOSE_S = 10.0  # to end its processes by itself; own choice
 
 class SlotLost(Exception):
     """A slot's process or machine has ended in the middle; the words say what was seen of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """What a slot found out about its device.
+
+    Attributes:
+        machine: the device with its measured peaks.
+        card: the UUID of a GPU, else empty.
+    """
+
+    machine: Machine
+    card: str = ""
 
 
 class Line(Protocol):
@@ -125,6 +139,7 @@ class Slot:
 
     Attributes:
         place: where.
+        label: what records say of it, with a card's UUID once the slot is open.
         machine: the device, once the slot is open.
         complaints: sentences about plugins that failed there.
     """
@@ -132,6 +147,7 @@ class Slot:
     def __init__(self, place: Place, line: Line) -> None:
         self.place = place
         self.machine: Machine | None = None
+        self.label = place.label
         self.complaints: list[str] = []
         self._line = line
 
@@ -144,15 +160,18 @@ class Slot:
             SlotLost: it ended.
             JudgeError: it cannot use its device.
         """
-        self.machine = self._ask(
-            Machine,
+        opened = self._ask(
+            Opened,
             "open",
             problem=encode(problem),
             target=target,
             settings=encode(settings),
             block=sorted(block),
         )
-        return self.machine
+        self.machine = opened.machine
+        if opened.card not in self.label:
+            self.label += f", {opened.card}"
+        return opened.machine
 
     def baseline(self) -> Measured:
         """Measure the reference there."""

@@ -5,6 +5,7 @@ stdout, until stdin ends. The search's process never touches the device; whateve
 one, or to the card, the search goes on.
 """
 
+import base64
 import json
 import os
 import queue
@@ -12,6 +13,8 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from kernelpro import targets
@@ -22,6 +25,10 @@ from kernelpro.judge.settings import JudgeSettings
 from kernelpro.manager import create_plugin_manager
 from kernelpro.records import Build, Candidate, Problem
 from kernelpro.serial import decode, encode
+from kernelpro.settings import cache_folder
+from kernelpro.slots.client import Opened
+from kernelpro.targets import cards
+from kernelpro.targets.cache import Store
 
 
 class Server:
@@ -59,7 +66,7 @@ class Server:
         return self._bench
 
     def _open(self, request: Mapping[str, Any]) -> Any:
-        """Measure the device's peaks, or find them, and make the bench; gives the machine."""
+        """Measure the device's peaks, or find them, and make the bench."""
         target = targets.get(request["target"])
         state = target.availability()
         if not state.ok:
@@ -75,7 +82,8 @@ class Server:
             settings=decode(JudgeSettings, request["settings"]),
         )
         self._bench.__enter__()
-        return self._bench.machine
+        card = cards.cards()[0].uuid if target.device == "cuda" else ""
+        return Opened(machine=self._bench.machine, card=card)
 
     def _baseline(self, request: Mapping[str, Any]) -> Any:
         return self.bench.baseline()
@@ -92,19 +100,27 @@ class Server:
     def _measure(self, request: Mapping[str, Any]) -> Any:
         return self.bench.measure(
             decode(Candidate, request["candidate"]),
-            _built(request["build"]),
+            _built(request),
             request["seconds"],
             request["best"],
         )
 
     def _confirm(self, request: Mapping[str, Any]) -> Any:
-        return self.bench.judge.confirm(
-            decode(Candidate, request["candidate"]), _built(request["build"])
-        )
+        return self.bench.judge.confirm(decode(Candidate, request["candidate"]), _built(request))
 
 
-def _built(value: Any) -> Build | None:
-    return None if value is None else decode(Build, value)
+def _built(request: Mapping[str, Any]) -> Build | None:
+    """A request's build, with its binary in this machine's cache if it came along."""
+    if request["build"] is None:
+        return None
+    build = decode(Build, request["build"])
+    content = request.get("binary", "")
+    if not content or Path(build.binary).is_file():
+        return build
+    path = Store(cache_folder() / "received").write(
+        Path(build.binary).name, base64.b64decode(content)
+    )
+    return replace(build, binary=str(path))
 
 
 def main() -> None:

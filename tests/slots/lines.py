@@ -4,13 +4,15 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from kernelpro.records import Build, Candidate, Evaluation, Machine, Outcome, Verdict
 from kernelpro.search.bench import Measured
 from kernelpro.serial import decode, encode
-from kernelpro.slots.client import SlotLost
+from kernelpro.slots.client import Opened, SlotLost
 from kernelpro.slots.places import Place
+from kernelpro.targets import Availability
 from tests.search.toy import MACHINE, ToyBench
 
 
@@ -21,6 +23,15 @@ class ToyTarget:
 
     def __init__(self) -> None:
         self.built: list[str] = []
+
+    def availability(self) -> Availability:
+        return Availability(ok=True)
+
+    def machine(self) -> Machine:
+        raise AssertionError("the search's process does not look at the device itself")
+
+    def worker_environment(self, scratch: Path) -> dict[str, str]:
+        raise AssertionError("no worker is started in the search's process")
 
     def build(self, candidate: Candidate) -> Build | None:
         self.built.append(candidate.id)
@@ -78,7 +89,10 @@ class ToyLine:
     def _answer(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         match request["ask"]:
             case "open":
-                value: Any = self.fleet.machines.get(self.place.name, MACHINE)
+                value: Any = Opened(
+                    machine=self.fleet.machines.get(self.place.name, MACHINE),
+                    card=f"GPU-{self.place.name}",
+                )
             case "baseline":
                 value, self.baseline = _judged(self.bench.baseline()), "eager"
             case "ready":
