@@ -9,7 +9,7 @@ afterwards.
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernelpro.errors import SettingsError
@@ -118,6 +118,12 @@ class Overlap:
         """Take one choice to its step, or close the node that nobody has a candidate for."""
         search, tree = self._search, self._search.tree
         candidate = await self._in(self._askers, search.propose, proposal)
+        for _ in range(search.pace.jobs):  # lanes that ask at the same time may be told the same
+            known = self._measuring.keys() | tree.first_with.keys()
+            if candidate is None or candidate.id in proposal.tried or candidate.id not in known:
+                break
+            proposal = replace(proposal, tried=proposal.tried | known)
+            candidate = await self._in(self._askers, search.propose, proposal)
         watch.lap("propose")
         if candidate is None:
             tree.end(node.index)
