@@ -118,7 +118,9 @@ class Overlap:
         """Take one choice to its step, or close the node that nobody has a candidate for."""
         search, tree = self._search, self._search.tree
         candidate = await self._in(self._askers, search.propose, proposal)
-        for _ in range(search.pace.jobs):  # lanes that ask at the same time may be told the same
+        for _ in range(
+            2 * search.pace.jobs
+        ):  # lanes that ask at the same time may be told the same
             known = self._measuring.keys() | tree.first_with.keys()
             if candidate is None or candidate.id in proposal.tried or candidate.id not in known:
                 break

@@ -217,7 +217,7 @@ class Predictable(Uneven):
     """Gives whoever asks the first schedule that is not tried, as the built-in proposer does."""
 
     def propose(self, proposal, /):
-        time.sleep(0.002)  # so that all lanes ask before any has an answer
+        time.sleep(0.0005)  # so that all lanes ask before any has an answer
         every = (
             candidate(dict(zip(KNOBS, values, strict=True)))
             for values in itertools.product(*KNOBS.values())
