@@ -24,7 +24,9 @@ from kernelpro.lessons.session import Lessons
 from kernelpro.manager import create_plugin_manager
 from kernelpro.models import choose
 from kernelpro.models.tape import Tape, beside, refuse_leftover
+from kernelpro.objective import EDP, Objective, asked_for, recorded
 from kernelpro.plugins.propose_model import ModelProposer
+from kernelpro.plugins.reward_energy import EnergyReward
 from kernelpro.profiling.cpu import callgrind
 from kernelpro.profiling.speed_of_light import SpeedOfLight, speed_of_light
 from kernelpro.records import (
@@ -51,6 +53,7 @@ from kernelpro.slots import choose as slots
 from kernelpro.slots.bench import SlotBench
 from kernelpro.slots.ray_cluster import RayBench
 from kernelpro.start import (
+    Start,
     feedback_named,
     fresh,
     header,
@@ -185,6 +188,8 @@ def search(
     jobs: int | None = None,
     devices: str | None = None,
     executor: str | None = None,
+    objective: str | None = None,
+    within: float | None = None,
     stop_ratio: float | None = None,
     observer: Observer | None = None,
 ) -> Result:
@@ -221,6 +226,10 @@ def search(
             More pays where proposers or compilers keep the device waiting.
         devices: a judge for each of these: GPUs by number or UUID (`0,1`), on the CPU processors
             (`0-3,4-7`); None measures one candidate at a time on the current device.
+        objective: `speed` (default), `energy`: fewest joules of those within a band of the fastest,
+            or `edp`: least joules times seconds; the last two need a meter. With resume the
+            search's own.
+        within: that band, as a share; default 0.02.
         executor: `local` (default), or `ray` or `ray:HOST:PORT`: judges on a Ray cluster's nodes.
         stop_ratio: end when the best is within this factor of the speed of light, 0 for never;
             default `STOP_RATIO` of the target.
@@ -255,6 +264,10 @@ def search(
             )
         if start.journal is not None:
             stack.callback(start.journal.close)
+        goal = recorded(start.settings) if resume else asked_for(objective, within)
+        if goal.weighs:
+            product = goal.name == EDP
+            manager.register(EnergyReward(product, goal.within), name="reward_energy")
         start = with_proposer(start, proposer, max_cost, max_tokens)
         if team := choose.team(start.proposer, start.models):
             stack.callback(team.close)
@@ -268,6 +281,7 @@ def search(
             start.judge,
             devices=devices,
             executor=executor,
+            objective=goal,
             block=block,
         )
         if isinstance(bench, SlotBench):
@@ -285,7 +299,7 @@ def search(
             path = Path(memory_file) if memory_file else new_path(start.problem)
             if team is not None:
                 refuse_leftover(path)
-            journal = memory.create(path, header(start, bench.machine, learned.header()))
+            journal = memory.create(path, header(start, bench.machine, learned.header(), goal))
             stack.callback(journal.close)
         if team is not None and not team.replaying:
             team.keep_on(Tape(beside(journal.path), writing=True))
@@ -302,7 +316,7 @@ def search(
             seed=start.seed,
             sol_us=bench.light.sol_us,
             steps=start.steps,
-            stop_ratio=STOP_RATIO[start.target.device] if stop_ratio is None else stop_ratio,
+            stop_ratio=_stop_ratio(start, goal) if stop_ratio is None else stop_ratio,
             feedback=start.feedback,
             pace=pace,
             slots=pace.jobs if isinstance(bench, RayBench) else bench.slots,
@@ -318,10 +332,10 @@ def search(
         confirmations = list(start.confirmations)
         if end.reason is Reason.INTERRUPTED or not confirm:
             # Whoever interrupts wants the end now; and the judge was stopped in mid-sentence.
-            best = winner(engine.tree, confirmations)
+            best = winner(engine.tree, confirmations, goal)
         else:
             watch.stage("confirm")
-            best = confirmed(engine.tree, bench, journal, confirmations)
+            best = confirmed(engine.tree, bench, journal, confirmations, goal)
     result = Result(
         problem=start.problem,
         machine=bench.machine,
@@ -374,7 +388,7 @@ def replay(path: str | Path, *, until: int | None = None) -> Result:
         problem=found.header.problem,
         machine=found.header.machine,
         tree=tree,
-        best=winner(tree, confirmations),
+        best=winner(tree, confirmations, recorded(found.header.settings)),
         confirmations=confirmations,
         memory=Path(path),
         settings=found.header.settings,
@@ -482,6 +496,11 @@ def audit(
     """
     chosen = usable(target)
     return audited(load(problem, chosen, sizes, precision), chosen.device)
+
+
+def _stop_ratio(start: Start, goal: Objective) -> float:
+    """At the speed of light there may still be joules to save."""
+    return 0.0 if goal.weighs else STOP_RATIO[start.target.device]
 
 
 class _Told:

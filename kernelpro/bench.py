@@ -14,6 +14,7 @@ from types import TracebackType
 from kernelpro.builds import Builds
 from kernelpro.isolation import Hooks
 from kernelpro.judge.judge import Judge, JudgeSettings, Session
+from kernelpro.objective import Objective
 from kernelpro.profiling import roofline
 from kernelpro.profiling.dispatch import Dispatcher
 from kernelpro.profiling.sass import ahead
@@ -31,6 +32,7 @@ from kernelpro.records import (
 )
 from kernelpro.search.bench import Measured
 from kernelpro.targets import Target
+from kernelpro.weighing import Scale
 
 PROFILE_SHARE = 0.8
 """A candidate is profiled when its speed-up is at least this share of the best so far: a slower one
@@ -59,6 +61,7 @@ class Bench:
         *,
         settings: JudgeSettings | None = None,
         extra: frozenset[str] = frozenset(),
+        objective: Objective | None = None,
     ) -> None:
         """Join the parts.
 
@@ -68,11 +71,18 @@ class Bench:
             hooks: collectors and detectors.
             settings: the judge's settings.
             extra: names of metrics to collect beside those that detectors need.
+            objective: what the search is to find; speed by default.
+
+        Raises:
+            NoMeter: the objective needs joules, and nothing here counts them.
         """
         self.extra = extra
         self.problem = problem
         self.target = target
         self.hooks = hooks
+        self.objective = objective or Objective()
+        # Opened before anything of ours runs on the device, so that others are known.
+        self._scale = Scale(target.device) if self.objective.weighs else None
         self.machine: Machine = target.machine()
         self.light = speed_of_light(problem, self.machine)
         self.dispatcher = Dispatcher(hooks.detectors(), hooks.origins())
@@ -93,7 +103,11 @@ class Bench:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.judge.__exit__(kind, error, trace)
+        try:
+            self.judge.__exit__(kind, error, trace)
+        finally:
+            if self._scale is not None:
+                self._scale.__exit__(kind, error, trace)
 
     @property
     def complaints(self) -> list[str]:
@@ -114,6 +128,8 @@ class Bench:
         """Run, time and profile the reference itself: the root of the search."""
         candidate = Candidate(source=self.problem.source, language="torch", author="reference")
         evaluation = self.judge.baseline()
+        if self._scale is not None:
+            evaluation = self._scale.weigh(self.judge, evaluation, None)
         measured = self._examine(candidate, evaluation, self.judge.baseline_session(), {})
         # A profiler leaves hooks in the process that it watched; candidates are timed against one
         # that nobody has profiled.
@@ -157,6 +173,10 @@ class Bench:
                 words = f"{evaluation.message}; not profiled: far slower than the best so far"
                 return unprofiled(replace(evaluation, message=words), phases)
             self._best = max(self._best, found)
+            if self._scale is not None and self.objective.inside(found, self._best):
+                began = time.perf_counter()
+                evaluation = self._scale.weigh(self.judge, evaluation, session)
+                phases["weigh"] = time.perf_counter() - began
             return self._examine(candidate, evaluation, session, phases)
 
     def confirm(self, candidate: Candidate) -> Evaluation:

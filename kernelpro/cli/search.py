@@ -13,6 +13,7 @@ from kernelpro.cli.arguments import (
     duration,
     judge_settings,
     positive,
+    share,
 )
 
 Subparsers = argparse._SubParsersAction
@@ -108,6 +109,18 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
         metavar="WHERE",
         help="local (default), or ray or ray:HOST:PORT: judge on the nodes of a Ray cluster",
     )
+    command.add_argument(
+        "--objective",
+        choices=("speed", "energy", "edp"),
+        help="speed (default); energy: of the candidates within a band of the fastest the one that "
+        "takes the fewest joules; edp: least joules times seconds (both need an energy meter)",
+    )
+    command.add_argument(
+        "--within",
+        type=share,
+        metavar="SHARE",
+        help="band of equal speed for --objective energy and edp, such as 2%% (default: 2%%)",
+    )
     output = command.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print events as JSON lines")
     output.add_argument("--quiet", action="store_true", help="print the result only")
@@ -139,6 +152,8 @@ def run(args: argparse.Namespace) -> int:
             jobs=args.jobs,
             devices=args.devices,
             executor=args.executor,
+            objective=args.objective,
+            within=args.within,
             lessons=args.lessons,
             proposer=args.proposer,
             max_cost=args.max_cost,
@@ -166,6 +181,8 @@ def _suite(args: argparse.Namespace) -> int:
             ("--jobs", args.jobs),
             ("--devices", args.devices),
             ("--executor", args.executor),
+            ("--objective", args.objective),
+            ("--within", args.within),
             ("--proposer", args.proposer),
         )
         if value

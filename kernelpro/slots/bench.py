@@ -16,6 +16,7 @@ from kernelpro.bench import speedup, unprofiled
 from kernelpro.builds import Builds
 from kernelpro.errors import JudgeError, KernelproError
 from kernelpro.judge.settings import JudgeSettings
+from kernelpro.objective import Objective
 from kernelpro.profiling.speed_of_light import SpeedOfLight, speed_of_light
 from kernelpro.records import (
     Build,
@@ -61,6 +62,7 @@ class SlotBench:
         places: Sequence[Place],
         *,
         settings: JudgeSettings,
+        objective: Objective | None = None,
         block: Iterable[str] = (),
         line: Callable[[Place], Line] = ProcessLine,
     ) -> None:
@@ -72,6 +74,7 @@ class SlotBench:
                 process, ahead of need.
             places: where slots are.
             settings: the judges' settings.
+            objective: what the search is to find; speed by default.
             block: names of plugins to leave out.
             line: connects to a slot at a place.
         """
@@ -80,6 +83,7 @@ class SlotBench:
         self.busy: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
         self._places = tuple(places)
         self._settings = settings
+        self._objective = objective or Objective()
         self._block = tuple(block)
         self._line = line
         self._builds = Builds(target.build)
@@ -270,9 +274,12 @@ class SlotBench:
 
     def _open(self, slot: Slot) -> None:
         try:
-            slot.open(self.problem, self.target.name, self._settings, self._block)
+            self._open_one(slot)
         except SlotLost as lost:
             raise JudgeError(f"device {slot.place.name} cannot be used: {lost}") from None
+
+    def _open_one(self, slot: Slot) -> None:
+        slot.open(self.problem, self.target.name, self._settings, self._objective, self._block)
 
     def _unlike(self, slot: Slot) -> str | None:
         """Why times on a slot's device do not compare with those on the first."""
@@ -297,7 +304,7 @@ class SlotBench:
         """Make a slot ready and free, opening it first if it is new."""
         try:
             if slot.machine is None:
-                slot.open(self.problem, self.target.name, self._settings, self._block)
+                self._open_one(slot)
                 if (why := self._unlike(slot)) is not None:
                     raise JudgeError(why)
             slot.ready(baseline)

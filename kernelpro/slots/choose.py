@@ -7,6 +7,7 @@ from kernelpro.bench import Bench
 from kernelpro.errors import SettingsError
 from kernelpro.isolation import Hooks
 from kernelpro.judge.settings import JudgeSettings
+from kernelpro.objective import Objective
 from kernelpro.records import Problem
 from kernelpro.search.overlap import Pace
 from kernelpro.slots.bench import SlotBench
@@ -30,6 +31,7 @@ def bench(
     *,
     devices: str | None = None,
     executor: str | None = None,
+    objective: Objective | None = None,
     block: Iterable[str] = (),
 ) -> Bench | SlotBench:
     """A bench in this process, or one with a slot on each of the devices.
@@ -41,6 +43,7 @@ def bench(
         settings: the judge's settings.
         devices: see `places`; None for the current device.
         executor: `local`, `ray` or `ray:HOST:PORT`.
+        objective: what the search is to find; speed by default.
         block: names of plugins to leave out.
 
     Raises:
@@ -60,14 +63,24 @@ def bench(
                 "cluster; leave one of them out"
             )
         return RayBench(
-            problem, target, Cluster(address, target.device), settings=settings, block=block
+            problem,
+            target,
+            Cluster(address, target.device),
+            settings=settings,
+            objective=objective,
+            block=block,
         )
     if devices is None:
-        return Bench(problem, target, hooks, settings=settings)
+        return Bench(problem, target, hooks, settings=settings, objective=objective)
     where = places(devices, target.device)
     if target.device == "cuda":  # built for what the slots are, whatever else is in the machine
         target = CudaTarget(Compiler(where[0].environment))
-    return SlotBench(problem, target, where, settings=settings, block=block)
+    elif objective is not None and objective.weighs and len(where) > 1:
+        raise SettingsError(
+            "the CPU's energy counter counts whole packages, so several slots on one cannot be "
+            f"weighed; give one to --devices, or leave --objective {objective.name} out"
+        )
+    return SlotBench(problem, target, where, settings=settings, objective=objective, block=block)
 
 
 def pace(given: Pace, slots: int, *, asked: bool) -> Pace:

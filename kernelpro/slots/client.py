@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from kernelpro.errors import JudgeError
 from kernelpro.judge.settings import JudgeSettings
+from kernelpro.objective import Objective
 from kernelpro.records import Build, Candidate, Evaluation, Machine, Problem
 from kernelpro.search.bench import Measured
 from kernelpro.serial import decode, encode
@@ -152,7 +153,12 @@ class Slot:
         self._line = line
 
     def open(
-        self, problem: Problem, target: str, settings: JudgeSettings, block: Iterable[str]
+        self,
+        problem: Problem,
+        target: str,
+        settings: JudgeSettings,
+        objective: Objective,
+        block: Iterable[str],
     ) -> Machine:
         """Have it look at its device and make its bench.
 
@@ -166,6 +172,7 @@ class Slot:
             problem=encode(problem),
             target=target,
             settings=encode(settings),
+            objective=encode(objective),
             block=sorted(block),
         )
         self.machine = opened.machine

@@ -18,6 +18,7 @@ from typing import Any
 
 from kernelpro.errors import JudgeError, TargetError
 from kernelpro.judge.settings import JudgeSettings
+from kernelpro.objective import Objective
 from kernelpro.records import Problem
 from kernelpro.slots.bench import SlotBench
 from kernelpro.slots.client import SlotLost
@@ -146,6 +147,7 @@ class RayBench(SlotBench):
         cluster: Cluster,
         *,
         settings: JudgeSettings,
+        objective: Objective | None = None,
         block: Iterable[str] = (),
     ) -> None:
         places = cluster.places()
@@ -155,7 +157,15 @@ class RayBench(SlotBench):
                 f"no node of the Ray cluster has a {RESOURCE[target.device]} to judge on; add one "
                 "with `ray start --address=HOST:PORT`"
             )
-        super().__init__(problem, target, places, settings=settings, block=block, line=cluster.line)
+        super().__init__(
+            problem,
+            target,
+            places,
+            settings=settings,
+            objective=objective,
+            block=block,
+            line=cluster.line,
+        )
         self._cluster = cluster
         self._over = threading.Event()
         self._known = {place.name for place in places}

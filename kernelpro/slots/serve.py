@@ -23,6 +23,7 @@ from kernelpro.errors import KernelproError
 from kernelpro.isolation import Hooks
 from kernelpro.judge.settings import JudgeSettings
 from kernelpro.manager import create_plugin_manager
+from kernelpro.objective import Objective
 from kernelpro.records import Build, Candidate, Problem
 from kernelpro.serial import decode, encode
 from kernelpro.settings import cache_folder
@@ -80,6 +81,7 @@ class Server:
             target,
             self._hooks,
             settings=decode(JudgeSettings, request["settings"]),
+            objective=decode(Objective, request["objective"]),
         )
         self._bench.__enter__()
         card = cards.cards()[0].uuid if target.device == "cuda" else ""

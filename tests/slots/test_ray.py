@@ -9,9 +9,16 @@ from pathlib import Path
 import pytest
 
 from kernelpro.errors import SettingsError, TargetError
+from kernelpro.isolation import Hooks
+from kernelpro.judge.settings import JudgeSettings
+from kernelpro.manager import create_plugin_manager
 from kernelpro.slots import choose
 from kernelpro.slots.ray_cluster import Cluster
 from tests.conftest import REPO
+from tests.search.toy import PROBLEM
+from tests.slots.lines import ToyTarget
+
+HOOKS = Hooks(create_plugin_manager(builtins=False)[0])
 
 PROGRAM = Path(__file__).with_name("ray_search.py")
 
@@ -47,9 +54,9 @@ def test_without_ray_it_is_said_what_to_install(monkeypatch):
 @pytest.mark.parametrize("executor", ["dask", "local:8", "rays"])
 def test_an_executor_that_there_is_not_is_refused(executor):
     with pytest.raises(SettingsError, match=f"no executor is called '{executor}'"):
-        choose.bench(None, None, None, None, executor=executor)
+        choose.bench(PROBLEM, ToyTarget(), HOOKS, JudgeSettings(), executor=executor)
 
 
 def test_devices_of_this_machine_are_not_those_of_a_cluster():
     with pytest.raises(SettingsError, match="leave one of them out"):
-        choose.bench(None, None, None, None, executor="ray", devices="0")
+        choose.bench(PROBLEM, ToyTarget(), HOOKS, JudgeSettings(), executor="ray", devices="0")
