@@ -24,7 +24,7 @@ from kernelpro.lessons.session import Lessons
 from kernelpro.manager import create_plugin_manager
 from kernelpro.models import choose
 from kernelpro.models.tape import Tape, beside, refuse_leftover
-from kernelpro.objective import EDP, Objective, asked_for, recorded
+from kernelpro.objective import EDP, Objective, asked_for, recorded, same_objective
 from kernelpro.plugins.propose_model import ModelProposer
 from kernelpro.plugins.reward_energy import EnergyReward
 from kernelpro.profiling.cpu import callgrind
@@ -264,7 +264,9 @@ def search(
             )
         if start.journal is not None:
             stack.callback(start.journal.close)
-        goal = recorded(start.settings) if resume else asked_for(objective, within)
+        goal = asked_for(objective, within)
+        if resume:
+            goal = same_objective(recorded(start.settings), goal, asked=objective is not None)
         if goal.weighs:
             product = goal.name == EDP
             manager.register(EnergyReward(product, goal.within), name="reward_energy")

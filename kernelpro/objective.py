@@ -83,6 +83,20 @@ def recorded(settings: Mapping[str, Any]) -> Objective:
     return Objective(name=found.get("name", SPEED), within=found.get("within", 0.02))
 
 
+def same_objective(was: Objective, given: Objective, *, asked: bool) -> Objective:
+    """The objective of a search that goes on.
+
+    Raises:
+        SettingsError: another one is asked for.
+    """
+    if asked and given != was:
+        raise SettingsError(
+            f"this search was begun with --objective {was.name} (band {was.within:g}), but is to "
+            f"go on with {given.name} ({given.within:g}); leave it out, or start a new search"
+        )
+    return was
+
+
 def energy_share(evaluation: Evaluation) -> float | None:
     """Joules of a call as a share of the baseline's, weighed beside it; None if it was not."""
     energy = evaluation.energy

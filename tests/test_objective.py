@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kernelpro.errors import SettingsError
-from kernelpro.objective import Objective, asked_for, recorded
+from kernelpro.objective import Objective, asked_for, recorded, same_objective
 from kernelpro.records import Energy
 from tests.search.toy import step
 
@@ -58,6 +58,13 @@ def test_only_what_is_inside_the_band_is_weighed():
 def test_a_file_without_an_objective_is_a_search_for_speed():
     assert recorded({}) == Objective()
     assert recorded({"objective": {"name": "edp", "within": 0.05}}).within == 0.05
+
+
+def test_a_search_goes_on_with_its_own_objective():
+    was = Objective(name="edp")
+    assert same_objective(was, Objective(), asked=False) is was
+    with pytest.raises(SettingsError, match="begun with --objective edp"):
+        same_objective(was, Objective(name="energy"), asked=True)
 
 
 def test_what_means_nothing_is_refused():
