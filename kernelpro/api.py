@@ -287,6 +287,7 @@ def search(
             block=block,
         )
         if isinstance(bench, SlotBench):
+            stack.callback(bench.close)  # it may be connected to a cluster already
             pace = slots.pace(pace, bench.slots, asked=jobs is not None)
         stack.enter_context(bench)
         same_machine(start, bench.machine)

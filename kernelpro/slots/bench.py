@@ -360,10 +360,16 @@ class SlotBench:
             self._said.append(f"device {place.name} lost its judge ({why})")
             again = losses < RESTARTS
             self._slots.remove(slot)
+            self._coming += again  # in the same breath, so that nobody thinks that none is left
             self._changed.notify_all()
         slot.close()
         if again:
-            self.add(place)
+            try:
+                self.add(place)
+            finally:
+                with self._changed:
+                    self._coming -= 1
+                    self._changed.notify_all()
 
     def add(self, place: Place) -> bool:
         """Start a slot at a place that is new, or has lost one; False where there can be none yet.

@@ -6,13 +6,15 @@ import sys
 
 import pytest
 
-from kernelpro import problems, targets
+from kernelpro import problems
 from kernelpro.judge.settings import JudgeSettings
 from kernelpro.records import Candidate, Outcome
 from kernelpro.settings import resolve
 from kernelpro.slots.bench import JUDGED_ON, SlotBench
 from kernelpro.slots.places import places
 from kernelpro.targets.cards import cards, visible
+from kernelpro.targets.cuda import CudaTarget
+from kernelpro.targets.nvrtc import Compiler
 
 pytestmark = pytest.mark.gpu
 
@@ -51,7 +53,8 @@ def test_every_card_judges_and_says_that_it_did():
     where = places(",".join(str(card.index) for card in found), "cuda")
     problem = problems.load("row_softmax", target="cuda", sizes={"rows": 64, "columns": 64})
     settings = resolve("judge", JudgeSettings)
-    with SlotBench(problem, targets.get("cuda"), where, settings=settings) as bench:
+    target = CudaTarget(Compiler(where[0].environment))
+    with SlotBench(problem, target, where, settings=settings) as bench:
         baseline = bench.baseline().evaluation
         assert baseline.outcome is Outcome.ACCEPTED
         evaluation = bench.evaluate(Candidate(source=SAME, language="torch")).evaluation
