@@ -24,7 +24,9 @@ from kernelpro.lessons.session import Lessons
 from kernelpro.manager import create_plugin_manager
 from kernelpro.models import choose
 from kernelpro.models.tape import Tape, beside, refuse_leftover
+from kernelpro.objective import EDP, Objective, asked_for, recorded, same_objective
 from kernelpro.plugins.propose_model import ModelProposer
+from kernelpro.plugins.reward_energy import EnergyReward
 from kernelpro.profiling.cpu import callgrind
 from kernelpro.profiling.speed_of_light import SpeedOfLight, speed_of_light
 from kernelpro.records import (
@@ -47,7 +49,11 @@ from kernelpro.search.policy import by_name
 from kernelpro.search.tree import Tree
 from kernelpro.search.utilisation import Utilisation
 from kernelpro.settings import resolve
+from kernelpro.slots import choose as slots
+from kernelpro.slots.bench import SlotBench
+from kernelpro.slots.ray_cluster import RayBench
 from kernelpro.start import (
+    Start,
     feedback_named,
     fresh,
     header,
@@ -180,6 +186,10 @@ def search(
     max_tokens: int | None = None,
     confirm: bool = True,
     jobs: int | None = None,
+    devices: str | None = None,
+    executor: str | None = None,
+    objective: str | None = None,
+    within: float | None = None,
     stop_ratio: float | None = None,
     observer: Observer | None = None,
 ) -> Result:
@@ -214,6 +224,13 @@ def search(
             file, and a later run with `resume` confirms it.
         jobs: candidates under way at once; None takes the setting `[search] jobs`, 1 by default.
             More pays where proposers or compilers keep the device waiting.
+        devices: a judge for each of these: GPUs by number or UUID (`0,1`), on the CPU processors
+            (`0-3,4-7`); None measures one candidate at a time on the current device.
+        objective: `speed` (default), `energy`: fewest joules of those within a band of the fastest,
+            or `edp`: least joules times seconds; the last two need a meter. With resume the
+            search's own.
+        within: that band, as a share; default 0.02.
+        executor: `local` (default), or `ray` or `ray:HOST:PORT`: judges on a Ray cluster's nodes.
         stop_ratio: end when the best is within this factor of the speed of light, 0 for never;
             default `STOP_RATIO` of the target.
         observer: told of progress.
@@ -247,13 +264,32 @@ def search(
             )
         if start.journal is not None:
             stack.callback(start.journal.close)
+        goal = asked_for(objective, within)
+        if resume:
+            goal = same_objective(recorded(start.settings), goal, asked=objective is not None)
+        if goal.weighs:
+            product = goal.name == EDP
+            manager.register(EnergyReward(product, goal.within), name="reward_energy")
         start = with_proposer(start, proposer, max_cost, max_tokens)
         if team := choose.team(start.proposer, start.models):
             stack.callback(team.close)
             if manager.has_plugin("propose_language"):
                 manager.unregister(name="propose_language")
             manager.register(ModelProposer(team), name="propose_model")
-        bench = stack.enter_context(Bench(start.problem, start.target, hooks, settings=start.judge))
+        bench = slots.bench(
+            start.problem,
+            start.target,
+            hooks,
+            start.judge,
+            devices=devices,
+            executor=executor,
+            objective=goal,
+            block=block,
+        )
+        if isinstance(bench, SlotBench):
+            stack.callback(bench.close)  # it may be connected to a cluster already
+            pace = slots.pace(pace, bench.slots, asked=jobs is not None)
+        stack.enter_context(bench)
         same_machine(start, bench.machine)
         bench.remember(start.steps)
         budget = Budget(iterations=iterations, seconds=seconds)
@@ -266,7 +302,7 @@ def search(
             path = Path(memory_file) if memory_file else new_path(start.problem)
             if team is not None:
                 refuse_leftover(path)
-            journal = memory.create(path, header(start, bench.machine, learned.header()))
+            journal = memory.create(path, header(start, bench.machine, learned.header(), goal))
             stack.callback(journal.close)
         if team is not None and not team.replaying:
             team.keep_on(Tape(beside(journal.path), writing=True))
@@ -283,11 +319,13 @@ def search(
             seed=start.seed,
             sol_us=bench.light.sol_us,
             steps=start.steps,
-            stop_ratio=STOP_RATIO[start.target.device] if stop_ratio is None else stop_ratio,
+            stop_ratio=_stop_ratio(start, goal) if stop_ratio is None else stop_ratio,
             feedback=start.feedback,
             pace=pace,
+            slots=pace.jobs if isinstance(bench, RayBench) else bench.slots,
             lessons=learned.told,
         )
+        bench.busy = engine.usage.busy
         told.engine = engine
         if start.steps:
             watch.stage("search")
@@ -297,10 +335,10 @@ def search(
         confirmations = list(start.confirmations)
         if end.reason is Reason.INTERRUPTED or not confirm:
             # Whoever interrupts wants the end now; and the judge was stopped in mid-sentence.
-            best = winner(engine.tree, confirmations)
+            best = winner(engine.tree, confirmations, goal)
         else:
             watch.stage("confirm")
-            best = confirmed(engine.tree, bench, journal, confirmations)
+            best = confirmed(engine.tree, bench, journal, confirmations, goal)
     result = Result(
         problem=start.problem,
         machine=bench.machine,
@@ -353,7 +391,7 @@ def replay(path: str | Path, *, until: int | None = None) -> Result:
         problem=found.header.problem,
         machine=found.header.machine,
         tree=tree,
-        best=winner(tree, confirmations),
+        best=winner(tree, confirmations, recorded(found.header.settings)),
         confirmations=confirmations,
         memory=Path(path),
         settings=found.header.settings,
@@ -463,6 +501,11 @@ def audit(
     return audited(load(problem, chosen, sizes, precision), chosen.device)
 
 
+def _stop_ratio(start: Start, goal: Objective) -> float:
+    """At the speed of light there may still be joules to save."""
+    return 0.0 if goal.weighs else STOP_RATIO[start.target.device]
+
+
 class _Told:
     """The hooks as the search calls them; lessons and the observer are told of each step."""
 
@@ -483,7 +526,7 @@ class _Told:
 class _Staged:
     """The bench as the search calls it, with the observer told when the baseline is measured."""
 
-    def __init__(self, bench: Bench, watch: Observer) -> None:
+    def __init__(self, bench: Bench | SlotBench, watch: Observer) -> None:
         self._bench, self._watch = bench, watch
 
     def baseline(self) -> Measured:

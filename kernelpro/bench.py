@@ -4,17 +4,17 @@ Joins target, judge, collectors and detectors for one problem on one machine. A 
 is a value; what cannot be measured is absent with its reason.
 """
 
-import ast
-import hashlib
-import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
+from kernelpro.builds import Builds
 from kernelpro.isolation import Hooks
 from kernelpro.judge.judge import Judge, JudgeSettings, Session
+from kernelpro.objective import Objective
 from kernelpro.profiling import roofline
 from kernelpro.profiling.dispatch import Dispatcher
 from kernelpro.profiling.sass import ahead
@@ -32,6 +32,7 @@ from kernelpro.records import (
 )
 from kernelpro.search.bench import Measured
 from kernelpro.targets import Target
+from kernelpro.weighing import Scale
 
 PROFILE_SHARE = 0.8
 """A candidate is profiled when its speed-up is at least this share of the best so far: a slower one
@@ -45,8 +46,12 @@ class Bench:
         problem: what the candidates must compute.
         machine: what they run on, with its measured peaks.
         light: the speed of light of the problem on the machine.
+        busy: counts a device's busy time by its name; with one device the search does.
         complaints: sentences about detectors that failed.
     """
+
+    slots = 1
+    """Candidates that it measures at once."""
 
     def __init__(
         self,
@@ -56,6 +61,7 @@ class Bench:
         *,
         settings: JudgeSettings | None = None,
         extra: frozenset[str] = frozenset(),
+        objective: Objective | None = None,
     ) -> None:
         """Join the parts.
 
@@ -65,21 +71,27 @@ class Bench:
             hooks: collectors and detectors.
             settings: the judge's settings.
             extra: names of metrics to collect beside those that detectors need.
+            objective: what the search is to find; speed by default.
+
+        Raises:
+            NoMeter: the objective needs joules, and nothing here counts them.
         """
         self.extra = extra
         self.problem = problem
         self.target = target
         self.hooks = hooks
+        self.objective = objective or Objective()
+        # Opened before anything of ours runs on the device, so that others are known.
+        self._scale = Scale(target.device) if self.objective.weighs else None
         self.machine: Machine = target.machine()
         self.light = speed_of_light(problem, self.machine)
         self.dispatcher = Dispatcher(hooks.detectors(), hooks.origins())
         self.judge = Judge(
             problem, target, settings=settings or JudgeSettings(), sol_us=self.light.sol_us
         )
-        self._seen: dict[str, str] = {}
+        self.busy: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
         self._best = 0.0
-        self._built: dict[str, tuple[Build | None, float]] = {}
-        self._lock = threading.Lock()
+        self._builds = Builds(target.build)
 
     def __enter__(self) -> "Bench":
         self.judge.__enter__()
@@ -91,7 +103,11 @@ class Bench:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.judge.__exit__(kind, error, trace)
+        try:
+            self.judge.__exit__(kind, error, trace)
+        finally:
+            if self._scale is not None:
+                self._scale.__exit__(kind, error, trace)
 
     @property
     def complaints(self) -> list[str]:
@@ -100,20 +116,20 @@ class Bench:
 
     def remember(self, steps: Iterable[Step]) -> None:
         """Know what earlier steps of a resumed search showed: machine code and best speed-up."""
+        steps = list(steps)
+        self._builds.remember(steps)
         for step in steps:
             if step.index == 0 and step.evaluation.timing is not None:
                 self.judge.use_baseline(step.evaluation.timing.baseline)
             if step.index and step.evaluation.outcome is Outcome.ACCEPTED:
-                self._best = max(self._best, _speedup(step.evaluation))
-            build = step.evaluation.build
-            if build is not None and build.machine_code:
-                key = _behaviour(step.candidate.source, build.machine_code)
-                self._seen.setdefault(key, step.candidate.id)
+                self._best = max(self._best, speedup(step.evaluation))
 
     def baseline(self) -> Measured:
         """Run, time and profile the reference itself: the root of the search."""
         candidate = Candidate(source=self.problem.source, language="torch", author="reference")
         evaluation = self.judge.baseline()
+        if self._scale is not None:
+            evaluation = self._scale.weigh(self.judge, evaluation, None)
         measured = self._examine(candidate, evaluation, self.judge.baseline_session(), {})
         # A profiler leaves hooks in the process that it watched; candidates are timed against one
         # that nobody has profiled.
@@ -122,61 +138,50 @@ class Bench:
 
     def prepare(self, candidate: Candidate) -> None:
         """Build ahead of `evaluate`; on a CPU nothing, since compiling would disturb timings."""
-        if self.target.device == "cpu":
-            return
-        built = self._build(candidate)
-        with self._lock:
-            self._built[candidate.id] = built
+        if self.target.device != "cpu":
+            self._builds.prepare(candidate)
 
     def evaluate(self, candidate: Candidate) -> Measured:
         """Take one candidate from source to diagnoses."""
-        with self._lock:
-            built = self._built.pop(candidate.id, None)
-        build, seconds = built or self._build(candidate)
-        phases: dict[str, float] = {"build": seconds}
-        early = self._refused_by_build(candidate, build)
+        build, seconds = self._builds.take(candidate)
+        early = self._builds.refused(candidate, build)
         if early is not None:
-            return _unprofiled(early, phases)
+            return unprofiled(early, {"build": seconds})
+        return self.measure(candidate, build, seconds)
+
+    def measure(
+        self, candidate: Candidate, build: Build | None, seconds: float, best: float = 0.0
+    ) -> Measured:
+        """Take one candidate that is built from its binary to diagnoses.
+
+        Args:
+            candidate: what is judged.
+            build: its build, or None where it builds itself when loaded.
+            seconds: what building took.
+            best: the best speed-up that others saw; slower ones are not profiled.
+        """
+        self._best = max(self._best, best)
+        phases: dict[str, float] = {"build": seconds}
         if build is not None and build.binary and self.target.device == "cuda":
             ahead.begin(Path(build.binary))
         with self.judge.judging(candidate, build) as (evaluation, session):
             phases |= evaluation.phases_s
             if session is None or evaluation.outcome is not Outcome.ACCEPTED:
-                return _unprofiled(evaluation, phases)
-            speedup = _speedup(evaluation)
-            if speedup < PROFILE_SHARE * self._best:
+                return unprofiled(evaluation, phases)
+            found = speedup(evaluation)
+            if found < PROFILE_SHARE * self._best:
                 words = f"{evaluation.message}; not profiled: far slower than the best so far"
-                return _unprofiled(replace(evaluation, message=words), phases)
-            self._best = max(self._best, speedup)
+                return unprofiled(replace(evaluation, message=words), phases)
+            self._best = max(self._best, found)
+            if self._scale is not None and self.objective.inside(found, self._best):
+                began = time.perf_counter()
+                evaluation = self._scale.weigh(self.judge, evaluation, session)
+                phases["weigh"] = time.perf_counter() - began
             return self._examine(candidate, evaluation, session, phases)
 
     def confirm(self, candidate: Candidate) -> Evaluation:
         """Judge a candidate again from scratch: fresh process, fresh seeds, more samples."""
         return self.judge.confirm(candidate, self.target.build(candidate))
-
-    def _build(self, candidate: Candidate) -> tuple[Build | None, float]:
-        """The candidate's build and how many seconds it took."""
-        began = time.perf_counter()
-        build = self.target.build(candidate)
-        return build, time.perf_counter() - began
-
-    def _refused_by_build(self, candidate: Candidate, build: Build | None) -> Evaluation | None:
-        if build is None:
-            return None
-        if not build.ok:
-            return Evaluation(
-                outcome=Outcome.COMPILE_ERROR, message=_shorten(build.log), build=build
-            )
-        if build.machine_code:
-            key = _behaviour(candidate.source, build.machine_code)
-            first = self._seen.setdefault(key, candidate.id)
-            if first != candidate.id:
-                return Evaluation(
-                    outcome=Outcome.DUPLICATE,
-                    message=f"same machine code and same Python as candidate {first}",
-                    build=build,
-                )
-        return None
 
     def _examine(
         self,
@@ -213,31 +218,11 @@ class Bench:
         )
 
 
-def _unprofiled(evaluation: Evaluation, phases: dict[str, float]) -> Measured:
+def unprofiled(evaluation: Evaluation, phases: dict[str, float]) -> Measured:
+    """What is known of a candidate that was not profiled."""
     return Measured(evaluation=evaluation, phases_s=phases)
 
 
-def _speedup(evaluation: Evaluation) -> float:
+def speedup(evaluation: Evaluation) -> float:
+    """The measured speed-up; 0 of what was not timed."""
     return evaluation.timing.speedup if evaluation.timing is not None else 0.0
-
-
-def _shorten(log: str, limit: int = 600) -> str:
-    """Keep the first lines that name an error, up to limit characters."""
-    lines = [line for line in log.splitlines() if "error" in line.lower()] or log.splitlines()
-    return "\n".join(lines)[:limit]
-
-
-def _behaviour(source: str, machine_code: str) -> str:
-    """Hash of all that decides how a candidate runs: machine code, and Python without its words.
-
-    Comments, docstrings and the text of compiled sources do not count.
-    """
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:
-        return hashlib.sha256((source + machine_code).encode()).hexdigest()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" in node.value:
-            node.value = ""
-    text = ast.unparse(tree) + machine_code
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -171,6 +171,7 @@ class Outcome(StrEnum):
     CRASHED = "crashed"  # its process ended: signal, abort, exit
     TIMEOUT = "timeout"
     WRONG_RESULT = "wrong_result"
+    UNJUDGED = "unjudged"  # its judge or its machine went away, which is not held against it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,11 +263,19 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Energy:
-    """Energy of one call, from a window long enough for the counter to be trusted."""
+    """Energy of one call, from a window long enough for the counter to be trusted.
+
+    Attributes:
+        joules: of a call, idle power included.
+        mean_watts: of the device during the window.
+        window_s: the window's length.
+        baseline_joules: of a call of the baseline, in a window just before; 0 if not measured.
+    """
 
     joules: float
     mean_watts: float
     window_s: float
+    baseline_joules: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,7 +107,22 @@ def _why(steps: Sequence[Step], best: Step) -> tuple[str, ...]:
     for d in best.diagnoses:
         cured.pop(d.detector, None)
     reasons += [f"No longer seen: {d.bottleneck}" for d in list(cured.values())[:3]]
+    if (words := joules(best)) is not None:
+        reasons.append(words)
     return tuple(reasons)
+
+
+def joules(step: Step) -> str | None:
+    """Tell a step's energy beside the baseline's, or None where it was not weighed."""
+    energy = step.evaluation.energy
+    if energy is None or not energy.baseline_joules > 0:
+        return None
+    return (
+        f"Energy: {energy.joules:.3g} J a call at {energy.mean_watts:.0f} W, "
+        f"{energy.joules / energy.baseline_joules:.2f} times the baseline's "
+        f"{energy.baseline_joules:.3g} J (one window of {energy.window_s:.0f} s each; "
+        "`kernelpro energy` compares with an interval)."
+    )
 
 
 def _holds(step: Step) -> tuple[str, ...]:

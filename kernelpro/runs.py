@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelpro import objective
 from kernelpro.errors import KernelproError, MemoryFormatError
 from kernelpro.records import Confirmation, Step
 from kernelpro.search import memory
@@ -52,7 +53,9 @@ def read(place: Path) -> list[Recorded]:
 def _recorded(file: Path) -> Recorded:
     held = memory.contents(file)
     try:
-        best = winner(Tree(held.steps), held.confirmations)
+        best = winner(
+            Tree(held.steps), held.confirmations, objective.recorded(held.header.settings)
+        )
     except (ArithmeticError, UnicodeError) as error:
         raise MemoryFormatError(
             f"{file} holds a value that no search writes ({error}); expected finite times and text"

@@ -13,6 +13,7 @@ from kernelpro.judge.settings import JudgeSettings
 from kernelpro.judge.tolerances import POLICIES
 from kernelpro.models import choose
 from kernelpro.models.settings import ModelSettings
+from kernelpro.objective import Objective
 from kernelpro.records import Confirmation, Machine, Problem, Step
 from kernelpro.search import memory
 from kernelpro.search.loop import Feedback
@@ -37,6 +38,7 @@ class Start:
         steps: those taken by earlier runs.
         confirmations: winners that earlier runs judged again.
         machine: what earlier runs ran on.
+        settings: those that earlier runs wrote down.
         lessons: what earlier runs wrote down of the lessons they were told.
     """
 
@@ -52,6 +54,7 @@ class Start:
     steps: tuple[Step, ...] = ()
     confirmations: tuple[Confirmation, ...] = ()
     machine: Machine | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
     lessons: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -121,6 +124,7 @@ def resumed(
             judge=resolve("judge", JudgeSettings, recorded.settings.get("judge")),
             journal=journal,
             machine=recorded.machine,
+            settings=recorded.settings,
             lessons=recorded.settings.get("lessons") or {},
             steps=tuple(steps),
             confirmations=tuple(memory.confirmations(journal.path)),
@@ -162,7 +166,9 @@ def same_machine(start: Start, machine: Machine) -> None:
         )
 
 
-def header(start: Start, machine: Machine, lessons: Mapping[str, Any]) -> memory.Header:
+def header(
+    start: Start, machine: Machine, lessons: Mapping[str, Any], objective: Objective
+) -> memory.Header:
     """The first line of a new memory file, with the lessons that its search is told."""
     return memory.Header(
         problem=start.problem,
@@ -175,6 +181,7 @@ def header(start: Start, machine: Machine, lessons: Mapping[str, Any]) -> memory
             "judge": asdict(start.judge),
             "lessons": dict(lessons),
             **_proposing(start),
+            **({"objective": asdict(objective)} if objective.weighs else {}),
         },
         environment=_environment(),
     )

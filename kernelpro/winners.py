@@ -1,24 +1,34 @@
 """Which step of a search wins: the fastest that holds when it is judged again from scratch."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from kernelpro.records import Confirmation, Outcome, Step
+from kernelpro.objective import Objective
+from kernelpro.records import Candidate, Confirmation, Evaluation, Outcome, Step
 from kernelpro.search.memory import Memory
 from kernelpro.search.tree import Tree
-
-if TYPE_CHECKING:
-    from kernelpro.bench import Bench  # loads torch, which telling a winner does not need
 
 CONFIRM_AT_MOST = 3
 """Winners that fail when judged again are demoted; so many are tried. Own choice."""
 
 
+class Judging(Protocol):
+    """What judges a winner again, such as a `Bench`."""
+
+    def confirm(self, candidate: Candidate, /) -> Evaluation:
+        """Judge a candidate from scratch."""
+        ...
+
+
 def confirmed(
-    tree: Tree, bench: "Bench", journal: Memory, confirmations: list[Confirmation]
+    tree: Tree,
+    bench: Judging,
+    journal: Memory,
+    confirmations: list[Confirmation],
+    objective: Objective | None = None,
 ) -> Step | None:
     """Judge the best steps again until one holds; return its step."""
-    for step in _contenders(tree)[:CONFIRM_AT_MOST]:
+    for step in _contenders(tree, objective)[:CONFIRM_AT_MOST]:
         known = next((c for c in confirmations if c.step == step.index), None)
         if known is None:
             known = Confirmation(step=step.index, evaluation=bench.confirm(step.candidate))
@@ -29,17 +39,19 @@ def confirmed(
     return None
 
 
-def winner(tree: Tree, confirmations: Iterable[Confirmation]) -> Step | None:
+def winner(
+    tree: Tree, confirmations: Iterable[Confirmation], objective: Objective | None = None
+) -> Step | None:
     """The confirmed winner; of a search that was cut short, the best as measured."""
     known = {c.step: c for c in confirmations}
-    for step in _contenders(tree):
+    for step in _contenders(tree, objective):
         if step.index not in known or _holds(known[step.index]):
             return step
     return None
 
 
-def _contenders(tree: Tree) -> list[Step]:
-    """Accepted steps that are faster than the baseline, fastest first."""
+def _contenders(tree: Tree, objective: Objective | None) -> list[Step]:
+    """Accepted steps that are faster than the baseline, the best first."""
     steps = [
         node.step
         for node in tree
@@ -48,12 +60,7 @@ def _contenders(tree: Tree) -> list[Step]:
         and (timing := node.step.evaluation.timing) is not None
         and timing.faster
     ]
-    return sorted(steps, key=lambda s: (-_speedup(s), s.index))
-
-
-def _speedup(step: Step) -> float:
-    timing = step.evaluation.timing
-    return timing.speedup if timing else 0.0
+    return (objective or Objective()).ranked(steps)
 
 
 def _holds(confirmation: Confirmation) -> bool:

@@ -47,6 +47,18 @@ def duration(text: str) -> float:
     return value
 
 
+def share(text: str) -> float:
+    """Read a share: 2%, 0.02."""
+    number, scale = (text[:-1], 0.01) if text.endswith("%") else (text, 1.0)
+    try:
+        value = float(number) * scale
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"expected a share such as 2% or 0.02, found {text!r}")
+    return value
+
+
 def add_problem_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say where and at what size a problem runs."""
     parser.add_argument(

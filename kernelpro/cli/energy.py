@@ -16,6 +16,7 @@ from kernelpro.cli.arguments import (
     duration,
     judge_settings,
     positive,
+    share,
 )
 
 if TYPE_CHECKING:
@@ -93,18 +94,6 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
     )
     command.add_argument("--json", action="store_true", help="print everything as JSON")
     command.set_defaults(run=run)
-
-
-def share(text: str) -> float:
-    """Read a share: 2%, 0.02."""
-    number, scale = (text[:-1], 0.01) if text.endswith("%") else (text, 1.0)
-    try:
-        value = float(number) * scale
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"expected a share such as 2% or 0.02, found {text!r}")
-    return value
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from textwrap import shorten
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ from kernelpro.records import Machine, Outcome, Problem, Step
 from kernelpro.report import duration
 from kernelpro.search.budget import Budget
 from kernelpro.search.tree import Tree
-from kernelpro.search.utilisation import Utilisation
+from kernelpro.search.utilisation import PARTS, Utilisation
 from kernelpro.serial import encode
 
 STAGES = {
@@ -69,6 +69,9 @@ class Quiet:
 class Lines(Quiet):
     """A line for each stage and step."""
 
+    def __init__(self) -> None:
+        self._usage: Utilisation | None = None
+
     def begun(
         self, problem: Problem, machine: Machine, light: SpeedOfLight, budget: Budget
     ) -> None:
@@ -81,6 +84,7 @@ class Lines(Quiet):
 
     def stepped(self, step: Step, tree: Tree, usage: Utilisation) -> None:
         """Print the step, its parent, its first finding and the best so far."""
+        self._usage = usage
         parent = "" if step.parent is None else f" <- {step.parent}"
         finding = f"  [{step.diagnoses[0].detector}]" if step.diagnoses else ""
         best = tree.best()
@@ -92,6 +96,13 @@ class Lines(Quiet):
             message = step.evaluation.message.strip().splitlines()
             if message:
                 print(f"{'':16}{shorten(message[-1], 160, placeholder=' ...')}", flush=True)
+
+    def finished(self, result: Result) -> None:
+        """Print how the search ended, and of several devices how busy each was."""
+        shares = self._usage.shares() if self._usage is not None else {}
+        if len(shares) > len(PARTS):
+            print(f"... {_busy(shares)}", flush=True)
+        super().finished(result)
 
 
 class JsonLines(Quiet):
@@ -200,9 +211,7 @@ class Live(Quiet):
 
     def _pace_line(self, usage: Utilisation) -> str:
         """How busy each part is, and what is left of the budget."""
-        words = "busy: " + ", ".join(
-            f"{part} {share:.0%}" for part, share in usage.shares().items()
-        )
+        words = _busy(usage.shares())
         done = len(self._tree) - 1 if self._tree is not None else 0
         spent_s = time.monotonic() - self._began_search
         if (seconds := self._budget.seconds_left(spent_s)) is not None:
@@ -223,3 +232,8 @@ class Live(Quiet):
                 f"{duration(self._sol_us)}; {line}"
             )
         return line
+
+
+def _busy(shares: Mapping[str, float]) -> str:
+    """How busy each part was."""
+    return "busy: " + ", ".join(f"{part} {share:.0%}" for part, share in shares.items())

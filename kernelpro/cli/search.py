@@ -13,6 +13,7 @@ from kernelpro.cli.arguments import (
     duration,
     judge_settings,
     positive,
+    share,
 )
 
 Subparsers = argparse._SubParsersAction
@@ -97,6 +98,29 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
         help="candidates under way at once: proposers and compilers go on while the device "
         "measures one (default: 1)",
     )
+    command.add_argument(
+        "--devices",
+        metavar="N[,N]",
+        help="judge on several devices at once, each with a judge of its own: GPUs by number or "
+        "UUID (0,1), with --target cpu processors (0-3,4-7)",
+    )
+    command.add_argument(
+        "--executor",
+        metavar="WHERE",
+        help="local (default), or ray or ray:HOST:PORT: judge on the nodes of a Ray cluster",
+    )
+    command.add_argument(
+        "--objective",
+        choices=("speed", "energy", "edp"),
+        help="speed (default); energy: of the candidates within a band of the fastest the one that "
+        "takes the fewest joules; edp: least joules times seconds (both need an energy meter)",
+    )
+    command.add_argument(
+        "--within",
+        type=share,
+        metavar="SHARE",
+        help="band of equal speed for --objective energy and edp, such as 2%% (default: 2%%)",
+    )
     output = command.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print events as JSON lines")
     output.add_argument("--quiet", action="store_true", help="print the result only")
@@ -126,6 +150,10 @@ def run(args: argparse.Namespace) -> int:
             feedback=args.feedback,
             block=args.without,
             jobs=args.jobs,
+            devices=args.devices,
+            executor=args.executor,
+            objective=args.objective,
+            within=args.within,
             lessons=args.lessons,
             proposer=args.proposer,
             max_cost=args.max_cost,
@@ -151,6 +179,10 @@ def _suite(args: argparse.Namespace) -> int:
             ("--without", args.without),
             ("--json", args.json),
             ("--jobs", args.jobs),
+            ("--devices", args.devices),
+            ("--executor", args.executor),
+            ("--objective", args.objective),
+            ("--within", args.within),
             ("--proposer", args.proposer),
         )
         if value

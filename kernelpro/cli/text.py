@@ -43,7 +43,8 @@ def outcome(evaluation: Evaluation) -> str:
         return str(evaluation.outcome).replace("_", " ")
     timing = evaluation.timing
     word = "" if evaluation.outcome == "accepted" else f" {evaluation.outcome}"
-    return f"{timing.speedup:5.2f}x {duration(timing.median_us):>8}{word}"
+    weight = f" {evaluation.energy.joules:.3g} J" if evaluation.energy is not None else ""
+    return f"{timing.speedup:5.2f}x {duration(timing.median_us):>8}{weight}{word}"
 
 
 def heading(problem: Problem, machine: Machine, sol_us: float, bound: str) -> str:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
+
 from kernelpro.energy.meter import NoMeter, Reading
 
 T = TypeVar("T")
@@ -81,7 +83,8 @@ class NvmlMeter:
             self._nvml.nvmlShutdown()
             raise
         self._began = time.monotonic()
-        self._ours = _own(everyone)
+        # On other cards there may be other processes of the same search.
+        self._ours = _own(everyone & set(self._pids()))
         self._before = (set(self._pids()) & everyone) - self._ours
 
     def close(self) -> None:
@@ -107,8 +110,12 @@ class NvmlMeter:
         return time.monotonic() - self._began
 
     def adopt(self) -> None:
-        """Take all processes on the card for ours, but those that were there before."""
-        self._ours |= set(self._pids()) - self._before
+        """Take processes on the card for ours, but those that were there before.
+
+        Nor those that are seen here to be somebody else's, which came since: a search adopts its
+        workers again for each candidate that it weighs.
+        """
+        self._ours |= {pid for pid in set(self._pids()) - self._before if not _is_strange(pid)}
         self._state_at = -STATE_S
 
     def in_use(self) -> str:
@@ -204,6 +211,13 @@ def _current_uuid() -> str:
             "install torch 2.6 or later"
         )
     return str(uuid)
+
+
+def _is_strange(pid: int) -> bool:
+    """Whether a process is visible here and was not started by this one."""
+    if pid == os.getpid() or not psutil.pid_exists(pid):
+        return False
+    return pid not in {child.pid for child in psutil.Process().children(recursive=True)}
 
 
 def _text(name: str | bytes) -> str:

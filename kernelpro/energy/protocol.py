@@ -91,7 +91,7 @@ class EnergySettings:
 
 
 @dataclass(slots=True)
-class _Run:
+class Run:
     """One comparison in progress."""
 
     meter: Meter
@@ -163,10 +163,10 @@ def record(
     try:
         with Recorder(meter, resolution_s, period_s) as recorder:
             trace.readings = recorder.readings
-            run = _Run(meter, trace, recorder, runners, settings, tell)
+            run = Run(meter, trace, recorder, runners, settings, tell)
             _idle(run, "idle_before")
             for runner, side in zip(runners, sides, strict=True):
-                run.calls.append(_calls_in_burst(runner, side, window_s))
+                run.calls.append(calls_in_burst(runner, side, window_s))
             _warm_up(run)
             _windows(run, window_s)
             _idle(run, "idle_after")
@@ -176,7 +176,7 @@ def record(
     return trace
 
 
-def _idle(run: _Run, name: str) -> None:
+def _idle(run: Run, name: str) -> None:
     run.tell(f"idle for {run.settings.idle_s:.0f} s")
     run.meter.in_use()  # what the processors did before does not count
     begin = run.now()
@@ -192,7 +192,7 @@ def _idle(run: _Run, name: str) -> None:
         run.trace.notes.append(f"the device was shared: {words}")
 
 
-def _calls_in_burst(runner: Runner, side: Side, window_s: float) -> int:
+def calls_in_burst(runner: Runner, side: Side, window_s: float) -> int:
     """How many calls a burst has, by a few trial bursts.
 
     Raises:
@@ -217,7 +217,7 @@ def _calls_in_burst(runner: Runner, side: Side, window_s: float) -> int:
     return max(1, int(burst_s / call_s))
 
 
-def _warm_up(run: _Run) -> None:
+def _warm_up(run: Run) -> None:
     """Alternate bursts until the temperature stands still."""
     settings = run.settings
     run.tell("warming up to a steady temperature")
@@ -247,14 +247,14 @@ def _is_steady(readings: Sequence[Reading], now: float, least_s: float) -> bool:
     return bool(before) and abs(sum(warm) / len(warm) - sum(before) / len(before)) < STEADY_C
 
 
-def _windows(run: _Run, window_s: float) -> None:
+def _windows(run: Run, window_s: float) -> None:
     wanted = run.settings.windows
     checked = [set(run.chance.sample(range(wanted), min(CHECKED, wanted))) for _ in SIDES]
     for pair in range(wanted):
         order = (0, 1) if pair < wanted // 2 else (1, 0)
         for side in order:
             run.tell(f"pair {pair + 1} of {wanted}, window of {SIDES[side]}")
-            if not _until_good(run, side, window_s):
+            if not until_good(run, side, window_s):
                 run.trace.notes.append(
                     f"ended early: {run.repeated} windows were repeated, and no more may be"
                 )
@@ -266,7 +266,7 @@ def _windows(run: _Run, window_s: float) -> None:
                 )
 
 
-def _until_good(run: _Run, side: int, window_s: float) -> bool:
+def until_good(run: Run, side: int, window_s: float) -> bool:
     """Record windows of a side until one counts; False when too many were dropped."""
     while True:
         _window(run, side, window_s)
@@ -279,7 +279,7 @@ def _until_good(run: _Run, side: int, window_s: float) -> bool:
         run.repeated += 1
 
 
-def _window(run: _Run, side: int, window_s: float) -> None:
+def _window(run: Run, side: int, window_s: float) -> None:
     runner, calls = run.runners[side], run.calls[side]
     time.sleep(run.chance.uniform(0.0, run.trace.header.resolution_s))
     runner.burst(calls)  # the device changes sides; not counted
@@ -295,7 +295,7 @@ def _window(run: _Run, side: int, window_s: float) -> None:
     )
 
 
-def _wait_for_reading(run: _Run, moment: float) -> None:
+def _wait_for_reading(run: Run, moment: float) -> None:
     deadline = time.monotonic() + 2.0
     while time.monotonic() < deadline:
         readings = run.recorder.readings

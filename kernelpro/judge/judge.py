@@ -274,6 +274,23 @@ class Judge:
             perturbed = "params_unverified" not in reasons
             yield evaluation, Pace(judged, trial.bank, self.settings, perturbed=perturbed)
 
+    def pace(self, session: Session | None = None, evaluation: Evaluation | None = None) -> Pace:
+        """Let a session's process run at full pace, or the baseline's.
+
+        Args:
+            session: of an accepted candidate whose `judging` has not ended.
+            evaluation: of that candidate.
+
+        Raises:
+            JudgeError: calls cannot be repeated, or the baseline cannot run.
+        """
+        trial = self._default_trial()
+        if session is None:
+            return Pace(trial.baseline(), trial.bank, self.settings, perturbed=True)
+        verdict = evaluation.verdict if evaluation is not None else None
+        perturbed = verdict is None or "params_unverified" not in verdict.reasons
+        return Pace(session.worker, trial.bank, self.settings, perturbed=perturbed)
+
     @contextmanager
     def exclusive(self) -> Iterator[bool]:
         """Hold the device's lock with no worker in the making; whether nobody else measures."""

@@ -14,11 +14,12 @@ class Session:
 
     Attributes:
         target: name of the target.
+        worker: the process.
     """
 
     def __init__(self, worker: WorkerProcess, target: str, deadline_s: float) -> None:
         self.target = target
-        self._worker = worker
+        self.worker = worker
         self._deadline_s = deadline_s
 
     def collect(self, function: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -30,9 +31,9 @@ class Session:
         Raises:
             JudgeError: the function raised, or the process failed.
         """
-        self._worker.zygote.settle()
+        self.worker.zygote.settle()
         try:
-            reply = self._worker.channel.request(
+            reply = self.worker.channel.request(
                 "collect",
                 self._deadline_s,
                 limit=COLLECT_BYTES,
@@ -40,9 +41,9 @@ class Session:
                 arguments=dict(arguments),
             )
         except Failure as failure:
-            _, words = describe(failure, self._worker, f"collector {function}")
+            _, words = describe(failure, self.worker, f"collector {function}")
             if not isinstance(failure, Raised):
-                self._worker.end()
+                self.worker.end()
             raise JudgeError(f"collector {function} gave no result: {words}") from None
         value = reply.get("value")
         if not isinstance(value, dict):

@@ -42,7 +42,9 @@ HEADINGS = {
     "evidence": "Evidence of the failure:",
     "instruction": "The instruction of the plan:",
 }
-FAILED = frozenset(set(Outcome) - {Outcome.ACCEPTED, Outcome.FLAGGED, Outcome.DUPLICATE})
+FAILED = frozenset(
+    set(Outcome) - {Outcome.ACCEPTED, Outcome.FLAGGED, Outcome.DUPLICATE, Outcome.UNJUDGED}
+)
 """Outcomes of a parent that the debug role is asked about."""
 
 

@@ -31,11 +31,16 @@ def reward(evaluation: Evaluation, sol_us: float) -> float:
     `ln(speedup) / ln(baseline / speed of light)`, within -1 and 1.5.
     """
     if evaluation.outcome is not Outcome.ACCEPTED:
-        return FAILURES[evaluation.outcome]
+        return FAILURES.get(evaluation.outcome, 0.0)  # nothing is known of one without a judge
     timing = evaluation.timing
     if timing is None or not timing.speedup > 0:
         return 0.0
-    headroom = DEFAULT_HEADROOM
-    if sol_us > 0 and timing.baseline_us > 0:
-        headroom = max(math.log(timing.baseline_us) - math.log(sol_us), LEAST_HEADROOM)
-    return min(max(math.log(timing.speedup) / headroom, LOWEST), HIGHEST)
+    room = headroom(timing.baseline_us, sol_us)
+    return min(max(math.log(timing.speedup) / room, LOWEST), HIGHEST)
+
+
+def headroom(baseline_us: float, sol_us: float) -> float:
+    """Logarithm of the speed-up that earns 1: that of the speed of light, where it is known."""
+    if sol_us > 0 and baseline_us > 0:
+        return max(math.log(baseline_us) - math.log(sol_us), LEAST_HEADROOM)
+    return DEFAULT_HEADROOM

@@ -129,6 +129,7 @@ class Search:
         stop_ratio: float = AT_SPEED_OF_LIGHT,
         feedback: Feedback = Feedback.FINDINGS,
         pace: Pace | None = None,
+        slots: int = 1,
         lessons: Lessons = no_lessons,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -149,6 +150,7 @@ class Search:
                 never stops for it.
             feedback: what proposers are shown of a parent's profile.
             pace: how many candidates are under way at once; one by default.
+            slots: how many the bench measures at once, from as many threads.
             lessons: what they are told of earlier searches; it must answer the same for the
                 whole search, its resumed parts too.
             clock: a monotonic clock, in seconds.
@@ -165,6 +167,7 @@ class Search:
         self.stop_ratio = stop_ratio
         self.feedback = feedback
         self.pace = pace or Pace()
+        self.slots = slots
         self.lessons = lessons
         self.tree = Tree(steps)
         self.usage = Utilisation(clock)

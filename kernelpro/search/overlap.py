@@ -1,14 +1,15 @@
 """Several candidates under way at once: proposers, compilers and the device each go on meanwhile.
 
-Proposers are asked in threads of their own, builds run in a pool, and the device is a single
-thread, so that nothing is measured beside anything else. Choices, steps and the tree belong to the
-event loop alone. Each step keeps what its choice rested on, so that it can be checked afterwards.
+Proposers are asked in threads of their own, builds run in a pool, and each device is a single
+thread, so that nothing is measured beside anything else on it. Choices, steps and the tree belong
+to the event loop alone. Each step keeps what its choice rested on, so that it can be checked
+afterwards.
 """
 
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernelpro.errors import SettingsError
@@ -31,7 +32,8 @@ class Pace:
     Attributes:
         jobs: candidates between the choice of their parent and their step in the tree, at most.
         most_waiting: when so many are written but not measured yet, no further parent is chosen:
-            what waits was chosen without the feedback of what is before it.
+            what waits was chosen without the feedback of what is before it. Each device after the
+            first adds two: the one that it measures and the one that it measures next.
     """
 
     jobs: int = 1
@@ -67,7 +69,7 @@ class Overlap:
     async def _run(self) -> tuple[Reason, str]:
         jobs = self._search.pace.jobs
         self._changed = asyncio.Event()
-        pools = [ThreadPoolExecutor(n) for n in (jobs, jobs, 1)]
+        pools = [ThreadPoolExecutor(n) for n in (jobs, jobs, self._search.slots)]
         self._askers, self._compilers, self._device = pools
         lanes = [asyncio.create_task(self._lane()) for _ in range(jobs)]
         try:
@@ -107,9 +109,8 @@ class Overlap:
     def _may_choose(self) -> bool:
         search = self._search
         begun = len(search.tree) - 1 + len(search.tree.under_way)
-        return (
-            self._waiting < search.pace.most_waiting and search.budget.iterations_left(begun) != 0
-        )
+        most_waiting = search.pace.most_waiting + 2 * (search.slots - 1)
+        return self._waiting < most_waiting and search.budget.iterations_left(begun) != 0
 
     async def _take(
         self, node: Node, choice: Choice, proposal: Proposal, watch: "Stopwatch"
@@ -117,6 +118,14 @@ class Overlap:
         """Take one choice to its step, or close the node that nobody has a candidate for."""
         search, tree = self._search, self._search.tree
         candidate = await self._in(self._askers, search.propose, proposal)
+        for _ in range(
+            2 * search.pace.jobs
+        ):  # lanes that ask at the same time may be told the same
+            known = self._measuring.keys() | tree.first_with.keys()
+            if candidate is None or candidate.id in proposal.tried or candidate.id not in known:
+                break
+            proposal = replace(proposal, tried=proposal.tried | known)
+            candidate = await self._in(self._askers, search.propose, proposal)
         watch.lap("propose")
         if candidate is None:
             tree.end(node.index)

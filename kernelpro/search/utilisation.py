@@ -1,4 +1,4 @@
-"""How busy the parts of a search were: the proposers, the compilers, the device."""
+"""How busy the parts of a search were: proposers, compilers, the device or each of several."""
 
 import threading
 import time
@@ -22,8 +22,10 @@ class Utilisation:
 
     @contextmanager
     def busy(self, part: str) -> Iterator[None]:
-        """Count the time of the `with` for a part; several at once count once."""
+        """Count the time of the `with` for a part, known or new; several at once count once."""
         with self._lock:
+            self._active.setdefault(part, 0)
+            self._spent_s.setdefault(part, 0.0)
             self._active[part] += 1
             if self._active[part] == 1:
                 self._since[part] = self._clock()
@@ -41,7 +43,7 @@ class Utilisation:
             now = self._clock()
             spent = {
                 part: self._spent_s[part] + (now - self._since[part] if self._active[part] else 0.0)
-                for part in PARTS
+                for part in self._active
             }
             whole = now - self._began
         return {part: min(s / whole, 1.0) if whole > 0.0 else 0.0 for part, s in spent.items()}

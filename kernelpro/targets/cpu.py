@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -65,18 +66,23 @@ class CpuTarget:
         if self._machine is not None:
             return self._machine
         count = threads()
-        identity = {
-            "device": _processor(),
-            "threads": str(count),
-            "compiler": _compiler_line(),
-            "cpus": ",".join(map(str, sorted(os.sched_getaffinity(0)))),
-        }
-        self._machine = peaks.remembered(self.name, identity, lambda: _measure(count))
+        known = identity(count, sorted(os.sched_getaffinity(0)))
+        self._machine = peaks.remembered(self.name, known, lambda: _measure(count))
         return self._machine
 
     def worker_environment(self, scratch: Path) -> dict[str, str]:
         """Where load_cpp finds what build made. Threads and allocator are the judge's to set."""
         return {"KERNELPRO_CPP_CACHE": str(_folder())}
+
+
+def identity(count: int, cores: Sequence[int]) -> dict[str, str]:
+    """What peaks measured with so many threads on these processors depend on."""
+    return {
+        "device": _processor(),
+        "threads": str(count),
+        "compiler": _compiler_line(),
+        "cpus": ",".join(map(str, cores)),
+    }
 
 
 def build_cpp(source: str, flags: tuple[str, ...] = CPP_DEFAULT_FLAGS) -> Build:

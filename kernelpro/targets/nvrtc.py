@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -48,7 +49,13 @@ class Compiled:
 class Compiler:
     """Client of the compiling process, which is started when first needed and after a crash."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        """Start nothing yet.
+
+        Args:
+            environment: variables of the process besides ours, such as which card it is to see.
+        """
+        self._environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
@@ -128,7 +135,7 @@ class Compiler:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": path, **self._environment},
             start_new_session=True,
         )
         return self._process

@@ -1,9 +1,6 @@
 """`kernelpro energy` from the command line, and one run of it with the judge and a RAPL folder."""
 
 import json
-import os
-import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -11,15 +8,11 @@ from xml.etree import ElementTree
 import pytest
 
 from kernelpro import cli, energy_runs, problems
-from kernelpro.energy import meter as meters
-from kernelpro.energy import plot, protocol, recorder, trace, windows
+from kernelpro.energy import plot, trace, windows
 from kernelpro.energy.comparison import compare
-from kernelpro.energy.rapl import RaplMeter
 from kernelpro.records import Candidate, Evaluation, Machine, Outcome, Step
 from kernelpro.search import memory
 from tests.energy.simulated import simulate
-from tests.energy.test_meter import Sysfs
-from tests.judge.conftest import CpuTarget
 
 RECORDED = Path(__file__).parents[1] / "data" / "energy_trace.jsonl"
 
@@ -70,41 +63,6 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "kernelpro.toml").write_text(FAST)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def no_meter(tmp_path, monkeypatch):
-    find = meters.find
-    monkeypatch.setattr(meters, "find", lambda target: find("cpu", sysfs=tmp_path / "sys"))
-
-
-@pytest.fixture
-def rapl(tmp_path, monkeypatch):
-    """A RAPL folder whose counter a thread moves on, 40 W in steps of 4 ms."""
-    sysfs = Sysfs(tmp_path / "sys")
-    package = sysfs.package(0, 1000)
-    stop, began = threading.Event(), time.monotonic()
-
-    def count():
-        while not stop.wait(0.004):
-            new = package / "new"
-            new.write_text(str(10**9 + round(40e6 * (time.monotonic() - began))))
-            os.replace(new, package / "energy_uj")  # noqa: PTH105  # as the kernel: whole or not
-
-    thread = threading.Thread(target=count)
-    thread.start()
-    monkeypatch.setattr(meters, "find", lambda target: RaplMeter(sysfs.root, busy=lambda: 0.0))
-    monkeypatch.setattr(recorder, "FIXED_S", 0.002)
-    monkeypatch.setattr(protocol, "BURST_S", 0.02)
-    monkeypatch.setattr(windows, "SETTLE_S", 0.02)
-    # A busy machine may delay all threads, which is not what is tested here.
-    monkeypatch.setattr(windows, "LEAST_STEPS", 5)
-    monkeypatch.setattr(windows, "GAP_S", 60.0)
-    monkeypatch.setattr(protocol, "ANSWERS_KEPT_US", 1e6)
-    monkeypatch.setattr(energy_runs, "usable", lambda name: CpuTarget())
-    yield
-    stop.set()
-    thread.join()
 
 
 def run(capsys, *arguments):

@@ -1,6 +1,7 @@
 """RAPL on a folder that looks like sysfs, and NVML through a small module with its own counter."""
 
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -177,6 +178,18 @@ def test_nvml_tells_others_from_our_own():
     nvml.pids.append(999_999_003)
     time.sleep(nvml_module.STATE_S)
     assert meter.read().others == (999_999_003,)
+
+
+def test_nvml_does_not_adopt_a_strangers_process_that_comes_while_a_search_runs():
+    nvml = Nvml()
+    meter = find("cuda", nvml=nvml)
+    with subprocess.Popen(["sleep", "60"]) as worker:
+        parent = os.getppid()  # of somebody else, and visible here
+        nvml.pids = [worker.pid, parent]
+        meter.adopt()
+        assert meter.read().others == (parent,)
+        worker.kill()
+    meter.close()
 
 
 @pytest.mark.parametrize(

@@ -62,3 +62,17 @@ def test_the_lock_is_free_after_an_error(tmp_path):
 
 def test_a_cpu_has_one_name():
     assert device_name(targets.get("cpu")) == "cpu"
+
+
+def test_some_processors_are_locked_each_for_one_and_never_beside_all_of_them(tmp_path):
+    first, second = DeviceLock("cpu:0,1", tmp_path), DeviceLock("cpu:2", tmp_path)
+    same, whole = DeviceLock("cpu:1", tmp_path), DeviceLock("cpu", tmp_path)
+    with first.held(wait_s=0) as alone, second.held(wait_s=0) as beside:
+        assert alone
+        assert beside
+        for other in (same, whole):
+            with other.held(wait_s=0) as third:
+                assert not third
+    with whole.held(wait_s=0) as alone, second.held(wait_s=0) as beside:
+        assert alone
+        assert not beside

@@ -42,11 +42,16 @@ def test_without_a_speed_of_light_tenfold_earns_one():
     assert reward(accepted(10.0, 100.0), 0.0) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("outcome", [o for o in Outcome if o is not Outcome.ACCEPTED])
+@pytest.mark.parametrize("outcome", sorted(FAILURES))
 def test_every_failure_is_worth_less_than_the_baseline(outcome):
     value = reward(Evaluation(outcome=outcome), 1.0)
     assert value == FAILURES[outcome]
     assert LOWEST <= value < 0
+
+
+def test_every_outcome_has_its_worth_and_what_could_not_be_judged_is_worth_nothing():
+    assert set(FAILURES) == set(Outcome) - {Outcome.ACCEPTED, Outcome.UNJUDGED}
+    assert reward(Evaluation(outcome=Outcome.UNJUDGED), 1.0) == 0.0
 
 
 def test_an_accepted_candidate_without_a_time_earns_nothing():

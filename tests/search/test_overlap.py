@@ -1,5 +1,6 @@
 """Several candidates under way at once: the tree is whole, each choice can be checked."""
 
+import itertools
 import random
 import threading
 import time
@@ -17,6 +18,7 @@ from kernelpro.search.policy import POLICIES
 from kernelpro.search.replay import first_disagreement
 from kernelpro.search.tree import Tree
 from tests.search.toy import (
+    KNOBS,
     Setup,
     ToyBench,
     ToyHooks,
@@ -209,3 +211,23 @@ def test_a_choice_is_kept_in_the_memory_file(tmp_path):
     assert steps[0].choice is None
     assert all(isinstance(one.choice, Choice) for one in steps[1:])
     assert all(one.choice.steps <= one.index for one in steps if one.choice is not None)
+
+
+class Predictable(Uneven):
+    """Gives whoever asks the first schedule that is not tried, as the built-in proposer does."""
+
+    def propose(self, proposal, /):
+        time.sleep(0.0005)  # so that all lanes ask before any has an answer
+        every = (
+            candidate(dict(zip(KNOBS, values, strict=True)))
+            for values in itertools.product(*KNOBS.values())
+        )
+        return next((each for each in every if each.id not in proposal.tried), None)
+
+
+def test_lanes_that_ask_at_the_same_time_do_not_measure_the_same(tmp_path):
+    search = overlapping(tmp_path, hooks=Predictable(), jobs=6, most_waiting=6, iterations=18)
+    search.create().run()
+    _, steps = memory.read(tmp_path / "a.jsonl")
+    assert len({step.candidate.id for step in steps}) == 19
+    assert first_disagreement(steps, search.policy) is None

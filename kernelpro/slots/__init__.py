@@ -1,0 +1,1 @@
+"""Several judges at once: one slot a device, each with processes of its own, for one search."""
