@@ -68,7 +68,17 @@ ALLOWED = {
     "bench": {"isolation", "judge", "profiling", "records", "search", "targets"},
 }
 JOINS_ALL = {
-    *("ablations", "api", "cli", "energy_runs", "recordings", "reevaluate", "start", "suite"),
+    *(
+        "ablations",
+        "agents",
+        "api",
+        "cli",
+        "energy_runs",
+        "recordings",
+        "reevaluate",
+        "start",
+        "suite",
+    ),
     *("winners", "__main__"),
 }
 

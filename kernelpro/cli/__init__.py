@@ -17,6 +17,8 @@ from kernelpro.models import keys
 
 COMMANDS = (
     "search",
+    "ask",
+    "tell",
     "replay",
     "report",
     "serve",

@@ -90,7 +90,7 @@ def headroom(proposal: Proposal) -> str:
 
 def findings(proposal: Proposal) -> str:
     """The parent's findings, the most promising first."""
-    return "\n".join(_finding(d) for d in proposal.diagnoses[:FINDINGS])
+    return "\n".join(finding(d) for d in proposal.diagnoses[:FINDINGS])
 
 
 def worth(proposal: Proposal) -> str:
@@ -180,7 +180,8 @@ def _step(proposal: Proposal) -> Step | None:
     return proposal.steps[proposal.node] if inside else None
 
 
-def _finding(diagnosis: Diagnosis) -> str:
+def finding(diagnosis: Diagnosis) -> str:
+    """A finding in a few lines: what, where, what to do."""
     lines = [
         f"- {diagnosis.detector}: {diagnosis.bottleneck}. {diagnosis.why}"
         f" Could save about {diagnosis.gain:.0%} of the time."
