@@ -57,3 +57,7 @@ class SettingsError(KernelproError):
 
 class LessonsError(KernelproError):
     """A lessons file cannot be used: it is none, is damaged, or is of a newer version."""
+
+
+class CodeSearchError(KernelproError):
+    """A tree of sources cannot be searched, or has no such file."""

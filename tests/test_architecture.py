@@ -41,7 +41,8 @@ ALLOWED = {
         "serial",
         "settings",
     },
-    "models": {"errors", "ranking", "records", "serial", "settings", "targets"},
+    "code_search": {"errors", "settings"},
+    "models": {"code_search", "errors", "ranking", "records", "serial", "settings", "targets"},
     "preview": {"errors", "models", "ranking", "records", "search", "settings"},
     "plugins": {"", "energy", "profiling", "language", "models"},  # and the public API
     "testing": {"hookspecs", "records"},

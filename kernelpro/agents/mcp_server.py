@@ -23,8 +23,12 @@ from kernelpro import __version__, runs
 from kernelpro.agents import task, verdict, views
 from kernelpro.agents.driven import Driven
 from kernelpro.agents.jobs import Job, Jobs, Stage
+from kernelpro.code_search import answers
+from kernelpro.code_search.library import Library
+from kernelpro.code_search.settings import CodeSearchSettings
 from kernelpro.errors import AgentError, KernelproError
 from kernelpro.search.tree import Tree
+from kernelpro.settings import resolve
 
 LOOPBACK = "127.0.0.1"
 NODES = 200
@@ -53,6 +57,7 @@ def server(search: Driven, jobs: Jobs) -> MCPServer:
     )
     _add_search(made, search, jobs)
     _add_views(made, search, jobs)
+    _add_code_search(made)
     return made
 
 
@@ -229,6 +234,34 @@ def _add_views(made: MCPServer, search: Driven, jobs: Jobs) -> None:
             }
 
         return jobs.begin(f"profile-{kept['step']}", "profile", work).values()
+
+
+def _add_code_search(made: MCPServer) -> None:
+    """Add what looks into a tree of CUDA C++ sources: search_code, read_file."""
+
+    @functools.cache
+    def library() -> Library:
+        return Library(resolve("code_search", CodeSearchSettings))
+
+    @made.tool()
+    @_said
+    async def search_code(
+        query: Annotated[str, Field(description="Names and words, such as make_tiled_copy.")],
+        most: Annotated[int | None, Field(description="Results, at most.", ge=1)] = None,
+    ) -> dict[str, Any]:
+        """Find places in CUTLASS and CuTe, or the tree that is set: by symbol and text."""
+        tree = library()
+        return answers.hits(tree, await _aside(tree.search, query, most))
+
+    @made.tool()
+    @_said
+    async def read_file(
+        path: Annotated[str, Field(description="Inside the tree, as search_code gives it.")],
+        first: Annotated[int, Field(description="Line to begin with.", ge=1)] = 1,
+        last: Annotated[int | None, Field(description="Line to end with.", ge=1)] = None,
+    ) -> dict[str, Any]:
+        """Read lines of a file of that tree."""
+        return answers.excerpt(await _aside(library().read, path, first, last))
 
 
 def _told(path: Path, index: int) -> dict[str, Any]:

@@ -29,6 +29,7 @@ COMMANDS = (
     "audit",
     "program",
     "prompt",
+    "code",
     "sol",
     "energy",
     "bench",

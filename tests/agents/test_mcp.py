@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -18,10 +19,12 @@ mcp = pytest.importorskip("mcp", reason="needs the package mcp: pip install -e .
 
 SERVE = [sys.executable, "-m", "kernelpro", "serve"]
 TOOLS = {"ask", "tell", "drop", "job", "tree", "best", "diagnose", "profile"}
+TOOLS |= {"search_code", "read_file"}
 
 
-def surroundings(**more):
-    return {**os.environ, "PYTHONPATH": str(REPO), **more}
+def surroundings(sources=""):
+    more = {"PYTHONPATH": str(REPO), "KERNELPRO_CODE_SEARCH_ROOT": str(sources)}
+    return {**os.environ, **more}
 
 
 async def call(client, tool, **arguments):
@@ -49,7 +52,7 @@ async def judged(client, task, source, heard, **words):
 
 async def drive(client, path):
     """Ask, answer wrong, answer right; look at all that can be looked at."""
-    heard = []
+    heard: list[str] = []
     assert {tool.name for tool in (await client.list_tools()).tools} == TOOLS
     first, second = await call(client, "ask"), await call(client, "ask", format="json")
     assert scripted.PROBLEM.strip() in first["task"]
@@ -74,13 +77,20 @@ async def drive(client, path):
     assert (await call(client, "profile", step=2))["metrics"]
     assert "steps 0 to 2" in await call(client, "diagnose", step=9)
     assert (await call(client, "job", id=first["id"]))["result"]["step"] == 1
+    assert (await call(client, "search_code", query="Model"))["hits"][0]["path"] == "chain.py"
+    assert (await call(client, "read_file", path="chain.py"))["text"] == scripted.PROBLEM.rstrip()
+    assert "has no file" in await call(client, "read_file", path="../chain.jsonl")
     return right["result"]
 
 
-def test_an_agent_drives_a_search_over_standard_input(begun):
+def test_an_agent_drives_a_search_over_standard_input(begun, tmp_path):
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    (sources / "chain.py").write_text(scripted.PROBLEM)
+
     async def run():
         parameters = mcp.StdioServerParameters(
-            command=SERVE[0], args=[*SERVE[1:], str(begun), "--mcp"], env=surroundings()
+            command=SERVE[0], args=[*SERVE[1:], str(begun), "--mcp"], env=surroundings(sources)
         )
         async with mcp.Client(parameters) as client:
             return await drive(client, begun)
@@ -104,7 +114,7 @@ def test_over_http_with_its_token_alone_and_jobs_survive_a_restart(begun):
                 return task
             return await call(client, "job", id=task["id"])
 
-    task = None
+    task: Any = None
     for _ in range(2):
         with subprocess.Popen(
             [*SERVE, str(begun), "--mcp", "--http"],
