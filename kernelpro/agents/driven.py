@@ -18,7 +18,7 @@ from kernelpro.agents.task import Task
 from kernelpro.errors import AgentError, LessonsError, MemoryInUse
 from kernelpro.lessons.recall import Recalled
 from kernelpro.manager import create_plugin_manager
-from kernelpro.models import anchors, sources
+from kernelpro.models import anchors, lookups, sources
 from kernelpro.models.settings import ModelSettings
 from kernelpro.records import Candidate, Choice, Confirmation, Problem, Proposal, Step
 from kernelpro.search import memory
@@ -102,6 +102,13 @@ class Driven:
             asks.settle(found.steps)
             return asks.open
 
+    def told_tasks(self) -> list[Ask]:
+        """Tasks that were answered, in the order in which they were given out."""
+        found = memory.contents(self.path)
+        with Asks(self.path) as asks:
+            asks.settle(found.steps)
+            return [ask for ask in asks.by_id.values() if ask.step is not None]
+
     def again(self, name: str) -> Task:
         """An open task once more, as it was given out; raises as `tell` does."""
         found = memory.contents(self.path)
@@ -151,6 +158,7 @@ class Driven:
         note: str = "",
         finding: str = "",
         author: str = "agent",
+        read: Sequence[str] = (),
         stage: Stage = quiet,
     ) -> Step:
         """Judge an answer and let the tree grow by it; whatever becomes of it is a step.
@@ -162,6 +170,7 @@ class Driven:
             note: what was changed, in a line.
             finding: name of the finding that it acts on, or empty.
             author: who wrote it.
+            read: files of a tree of sources that were read for it; the note tells of them.
             stage: told of what happens.
 
         Raises:
@@ -169,9 +178,8 @@ class Driven:
             KernelproError: the source cannot be a candidate, or the judge cannot work.
         """
         self.require(name)
-        candidate = _candidate(
-            source, memory.contents(self.path).header.problem, note, finding, author
-        )
+        problem = memory.contents(self.path).header.problem
+        candidate = _candidate(source, problem, note, finding, author, read)
         stage("waiting")
         with self._writing(stage) as (begun, engine):
             assert begun.journal is not None
@@ -415,7 +423,9 @@ def _models(found: Contents) -> ModelSettings:
     return resolve("models", ModelSettings, found.header.settings.get("models"))
 
 
-def _candidate(source: str, problem: Problem, note: str, finding: str, author: str) -> Candidate:
+def _candidate(
+    source: str, problem: Problem, note: str, finding: str, author: str, read: Sequence[str]
+) -> Candidate:
     """An answer as the judge takes it.
 
     Raises:
@@ -437,7 +447,9 @@ def _candidate(source: str, problem: Problem, note: str, finding: str, author: s
     return Candidate(
         source=text,
         language=language_of(text),
-        rationale=_storable(" ".join(note.split()))[:2000],
+        rationale=lookups.with_read(
+            _storable(" ".join(note.split()))[:2000], [_storable(path) for path in read]
+        ),
         author=_storable(" ".join(author.split()))[:80],
         inspired_by=_storable(finding.strip())[:80],
     )

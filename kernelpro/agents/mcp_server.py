@@ -55,9 +55,10 @@ def server(search: Driven, jobs: Jobs) -> MCPServer:
     made = MCPServer(
         "kernelpro", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING"
     )
-    _add_search(made, search, jobs)
+    read: list[str] = []  # files that were read since the last answer
+    _add_search(made, search, jobs, read)
     _add_views(made, search, jobs)
-    _add_code_search(made)
+    _add_code_search(made, read)
     return made
 
 
@@ -109,7 +110,7 @@ def run_http(path: Path, port: int, announce: Callable[[str], None]) -> None:
             uvicorn.Server(config).run(sockets=[listening])
 
 
-def _add_search(made: MCPServer, search: Driven, jobs: Jobs) -> None:
+def _add_search(made: MCPServer, search: Driven, jobs: Jobs, read: list[str]) -> None:
     """Add what the tree grows by: ask, tell, job."""
 
     @made.tool()
@@ -137,12 +138,17 @@ def _add_search(made: MCPServer, search: Driven, jobs: Jobs) -> None:
     ) -> dict[str, Any]:
         """Hand in the answer to a task; returns a job at once, whose id is the task's."""
         await _aside(search.require, id)
+        seen = tuple(read)
 
         def work(stage: Stage) -> dict[str, Any]:
-            step = search.tell(id, source, note=note, finding=finding, author=author, stage=stage)
+            step = search.tell(
+                id, source, note=note, finding=finding, author=author, read=seen, stage=stage
+            )
             return _told(search.path, step.index)
 
-        return jobs.begin(id, "tell", work).values()
+        begun = jobs.begin(id, "tell", work)
+        read.clear()
+        return begun.values()
 
     @made.tool()
     @_said
@@ -236,7 +242,7 @@ def _add_views(made: MCPServer, search: Driven, jobs: Jobs) -> None:
         return jobs.begin(f"profile-{kept['step']}", "profile", work).values()
 
 
-def _add_code_search(made: MCPServer) -> None:
+def _add_code_search(made: MCPServer, read: list[str]) -> None:
     """Add what looks into a tree of CUDA C++ sources: search_code, read_file."""
 
     @functools.cache
@@ -261,7 +267,9 @@ def _add_code_search(made: MCPServer) -> None:
         last: Annotated[int | None, Field(description="Line to end with.", ge=1)] = None,
     ) -> dict[str, Any]:
         """Read lines of a file of that tree."""
-        return answers.excerpt(await _aside(library().read, path, first, last))
+        excerpt = await _aside(library().read, path, first, last)
+        read.append(excerpt.path)
+        return answers.excerpt(excerpt)
 
 
 def _told(path: Path, index: int) -> dict[str, Any]:
