@@ -158,8 +158,17 @@ class Asks:
         self.by_id[ask] = replace(self.by_id[ask], dropped=why)
 
     def settle(self, steps: Sequence[Step]) -> None:
-        """Note answers whose step is in the memory though their process died before it said so."""
+        """Note answers whose step is in the memory though their process died before it said so.
+
+        Raises:
+            MemoryFormatError: the memory file holds less than when a task was given out.
+        """
         for ask in self.open:
+            if ask.choice.steps > len(steps):
+                raise MemoryFormatError(
+                    f"{self._memory} has {len(steps)} steps, but had {ask.choice.steps} when task "
+                    f"{ask.id} was given out; put the whole file back, or move {self.path} away"
+                )
             if ask.telling is not None and ask.telling[0] < len(steps):
                 step = steps[ask.telling[0]]
                 if (step.parent, step.candidate.id) == (ask.node, ask.telling[1]):

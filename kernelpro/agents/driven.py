@@ -7,30 +7,23 @@ what its choice rested on. An answer is a step like any other, by `Search.take`.
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernelpro.agents import task
-from kernelpro.agents.asks import Ask, Asks
+from kernelpro.agents import answer, choosing, task
+from kernelpro.agents.asks import Ask, Asks, beside
 from kernelpro.agents.settings import AgentSettings
 from kernelpro.agents.task import Task
-from kernelpro.errors import AgentError, LessonsError, MemoryInUse
-from kernelpro.lessons.recall import Recalled
+from kernelpro.errors import AgentError, MemoryInUse
 from kernelpro.manager import create_plugin_manager
-from kernelpro.models import anchors, lookups, sources
-from kernelpro.models.settings import ModelSettings
-from kernelpro.records import Candidate, Choice, Confirmation, Problem, Proposal, Step
+from kernelpro.records import Confirmation, Step
 from kernelpro.search import memory
-from kernelpro.search.brief import Feedback, Lessons, brief, no_lessons
 from kernelpro.search.budget import Budget
-from kernelpro.search.format import Contents, Header
-from kernelpro.search.loop import MAX_SOURCE_CHARACTERS, Search
-from kernelpro.search.policy import restore
-from kernelpro.search.tree import Node, Tree
-from kernelpro.serial import decode
+from kernelpro.search.format import Contents
+from kernelpro.search.loop import Search
+from kernelpro.search.tree import Tree
 from kernelpro.settings import resolve
-from kernelpro.subjects import PROGRAM, expanded, language_of
 
 if TYPE_CHECKING:  # all of these load torch, which giving out a task does not need
     from kernelpro.isolation import Hooks
@@ -77,55 +70,45 @@ class Driven:
             AgentError: as many tasks are open as may be, or nothing is left to try.
             KernelproError: the memory file cannot be read.
         """
-        found = memory.contents(self.path)
-        with Asks(self.path) as asks:
-            found = memory.contents(self.path)  # as it is now that nobody else gives out tasks
+        with self._tasks() as (found, asks):
             _require_baseline(self.path, found.steps)
-            asks.settle(found.steps)
             self._make_room(asks)
-            tree = _tree(found.steps, asks.open)
-            node = _policy(found.header).select(tree)
+            tree = choosing.grown(found.steps, asks.open)
+            node = choosing.policy(found.header).select(tree)
             if node is None:
                 raise AgentError(
                     f"nothing is left to try in {self.path}: every node is closed or given out; "
                     "tell an open task, or start a new search"
                 )
-            choice = _choice(tree)
-            proposal = _brief(found.header, tree, node)
-            made = task.make(asks.add(node.index, choice), self.path, proposal, _models(found))
-        return made
+            choice = choosing.choice(tree)
+            proposal = choosing.told(found.header, tree, node)
+            return task.make(
+                asks.add(node.index, choice), self.path, proposal, choosing.models(found)
+            )
 
     def open_tasks(self) -> list[Ask]:
         """Tasks that wait for an answer, oldest first; raises as `ask` does."""
-        found = memory.contents(self.path)
-        with Asks(self.path) as asks:
-            asks.settle(found.steps)
+        with self._tasks() as (_, asks):
             return asks.open
 
     def told_tasks(self) -> list[Ask]:
         """Tasks that were answered, in the order in which they were given out."""
-        found = memory.contents(self.path)
-        with Asks(self.path) as asks:
-            asks.settle(found.steps)
+        with self._tasks() as (_, asks):
             return [ask for ask in asks.by_id.values() if ask.step is not None]
 
     def again(self, name: str) -> Task:
         """An open task once more, as it was given out; raises as `tell` does."""
-        found = memory.contents(self.path)
-        with Asks(self.path) as asks:
-            asks.settle(found.steps)
+        with self._tasks() as (found, asks):
             ask = asks.wanted(name)
         tree = Tree(found.steps[: ask.choice.steps])
         for node in ask.choice.under_way:
             tree.begin(node)
-        proposal = _brief(found.header, tree, tree[ask.node])
-        return task.make(ask, self.path, proposal, _models(found))
+        proposal = choosing.told(found.header, tree, tree[ask.node])
+        return task.make(ask, self.path, proposal, choosing.models(found))
 
     def drop(self, name: str, why: str = "it was given up") -> None:
         """Give an open task up; raises as `tell` does."""
-        found = memory.contents(self.path)
-        with Asks(self.path) as asks:
-            asks.settle(found.steps)
+        with self._tasks() as (_, asks):
             asks.drop(asks.wanted(name).id, why)
 
     def answered_by(self, name: str) -> Step | None:
@@ -134,20 +117,16 @@ class Driven:
         Raises:
             AgentError: there is no such task, or it was given up.
         """
-        found = memory.contents(self.path)
-        with Asks(self.path) as asks:
-            asks.settle(found.steps)
+        with self._tasks() as (found, asks):
             ask = asks.by_id.get(name)
-            if ask is None or ask.dropped:
-                asks.wanted(name)  # says why
-            assert ask is not None
-        return None if ask.step is None else found.steps[ask.step]
+            if ask is None or ask.step is None:
+                asks.wanted(name)  # says why there is none to come
+                return None
+        return found.steps[ask.step]
 
     def require(self, name: str) -> None:
         """Refuse a task that waits for no answer; raises as `tell` does."""
-        found = memory.contents(self.path)
-        with Asks(self.path) as asks:
-            asks.settle(found.steps)
+        with self._tasks() as (_, asks):
             asks.wanted(name)
 
     def tell(
@@ -179,7 +158,7 @@ class Driven:
         """
         self.require(name)
         problem = memory.contents(self.path).header.problem
-        candidate = _candidate(source, problem, note, finding, author, read)
+        candidate = answer.candidate(source, problem, note, finding, author, read)
         stage("waiting")
         with self._writing(stage) as (begun, engine):
             assert begun.journal is not None
@@ -242,6 +221,16 @@ class Driven:
             ) as bench:
                 baseline = bench.baseline()
                 return baseline if node == 0 else bench.evaluate(step.candidate)
+
+    @contextlib.contextmanager
+    def _tasks(self) -> Iterator[tuple[Contents, Asks]]:
+        """The search as it is on disk, and its tasks, which nobody else changes meanwhile."""
+        if not beside(self.path).exists():
+            memory.contents(self.path)  # no file is made beside what is no memory file
+        with Asks(self.path) as asks:
+            found = memory.contents(self.path)
+            asks.settle(found.steps)
+            yield found, asks
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator["Start"]:
@@ -368,93 +357,3 @@ def _require_baseline(path: Path, steps: Sequence[Step]) -> None:
             f"{path} holds no step yet: its search was ended before the baseline was measured; "
             f"`kernelpro search --resume --memory {path} --iterations 1` goes on with it"
         )
-
-
-def _tree(steps: Sequence[Step], waiting: Sequence[Ask]) -> Tree:
-    """The tree with the open tasks under way in it."""
-    tree = Tree(steps)
-    for ask in waiting:
-        tree.begin(ask.node)
-    return tree
-
-
-def _choice(tree: Tree) -> Choice:
-    closed = sum(len(node.step.exhausted) for node in tree)
-    return Choice(steps=len(tree), closed=closed, under_way=tree.under_way)
-
-
-def _policy(header: Header) -> Any:
-    # Built-in plugins give no policy, and loading them would load torch.
-    from kernelpro.isolation import Hooks
-
-    plugins = Hooks(*create_plugin_manager(builtins=False))
-    return restore(header.settings.get("policy", {"name": "mcts"}), plugins.policies())
-
-
-def _brief(header: Header, tree: Tree, node: Node) -> Proposal:
-    """What is told, from what the memory file alone says."""
-    root = tree.root.step.classification
-    settings = header.settings
-    return brief(
-        tree,
-        node,
-        problem=header.problem,
-        machine=header.machine,
-        seed=header.seed,
-        sol_us=root.sol_us if root is not None else 0.0,
-        feedback=Feedback(settings.get("feedback", Feedback.FINDINGS)),
-        lessons=_lessons(settings.get("lessons") or {}),
-    )
-
-
-def _lessons(recorded: Mapping[str, Any]) -> Lessons:
-    if not recorded:
-        return no_lessons
-    try:
-        return decode(Recalled, recorded["recalled"]).told
-    except (KeyError, ValueError, TypeError) as error:
-        raise LessonsError(
-            f"the memory file's header does not say what lessons its search was told ({error}); "
-            "start a new search"
-        ) from error
-
-
-def _models(found: Contents) -> ModelSettings:
-    return resolve("models", ModelSettings, found.header.settings.get("models"))
-
-
-def _candidate(
-    source: str, problem: Problem, note: str, finding: str, author: str, read: Sequence[str]
-) -> Candidate:
-    """An answer as the judge takes it.
-
-    Raises:
-        KernelproError: it is empty, too long, or a program that does not fit the problem.
-    """
-    if not source.strip():
-        raise AgentError("an answer must be the text of a file with class ModelNew, but is empty")
-    if len(source) > MAX_SOURCE_CHARACTERS:
-        raise AgentError(
-            f"an answer may have {MAX_SOURCE_CHARACTERS} characters, but this one has "
-            f"{len(source)}; leave out what is not needed"
-        )
-    if PROGRAM.match(source):
-        text = expanded(source, problem, "the answer")
-    else:
-        marks = (anchors.BEGIN, anchors.END)
-        kept = [line for line in source.splitlines() if not any(mark in line for mark in marks)]
-        text = sources.unfolded(_storable("\n".join(kept) + "\n"))
-    return Candidate(
-        source=text,
-        language=language_of(text),
-        rationale=lookups.with_read(
-            _storable(" ".join(note.split()))[:2000], [_storable(path) for path in read]
-        ),
-        author=_storable(" ".join(author.split()))[:80],
-        inspired_by=_storable(finding.strip())[:80],
-    )
-
-
-def _storable(text: str) -> str:
-    """The text as a file can hold it."""
-    return text.encode(errors="replace").decode().replace("\0", "?")

@@ -38,7 +38,7 @@ def place(root: Path) -> Path:
     return cache_folder() / "code_search" / f"{name}.sqlite"
 
 
-def fresh(path: Path, print_: str) -> bool:
+def fresh(path: Path, fingerprint: str) -> bool:
     """Whether an index is of this form and of the tree as it is."""
     if not path.is_file():
         return False
@@ -48,7 +48,7 @@ def fresh(path: Path, print_: str) -> bool:
             row = opened.execute("SELECT value FROM about WHERE name = 'fingerprint'").fetchone()
     except sqlite3.Error:
         return False  # damaged: it is made anew
-    return bool(form == VERSION and row == (print_,))
+    return bool(form == VERSION and row == (fingerprint,))
 
 
 def connect(path: Path) -> sqlite3.Connection:

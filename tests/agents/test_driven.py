@@ -9,6 +9,7 @@ import pytest
 from kernelpro.agents import task
 from kernelpro.agents.asks import Asks, beside, find
 from kernelpro.agents.driven import Driven
+from kernelpro.agents.jobs import Jobs
 from kernelpro.agents.settings import AgentSettings
 from kernelpro.cli import main
 from kernelpro.errors import AgentError, MemoryFormatError, MemoryInUse, SettingsError
@@ -138,6 +139,16 @@ def test_a_file_of_another_search_or_a_damaged_one_is_refused(toy, tmp_path):
     beside(toy).write_bytes(beside(toy).read_bytes() + b'{"told": {"id": "x", "step": 1}}\n')
     with pytest.raises(MemoryFormatError, match="line 3: damaged"):
         Driven(toy).ask()
+    beside(toy).unlink()
+    Driven(toy).ask()
+    whole = toy.read_bytes()
+    toy.write_bytes(b"".join(whole.splitlines(keepends=True)[:4]))
+    with pytest.raises(MemoryFormatError, match="has 3 steps, but had 7 when task"):
+        Driven(toy).ask()
+    (tmp_path / "text.jsonl").write_text("no memory\n")
+    with pytest.raises(MemoryFormatError):
+        Driven(tmp_path / "text.jsonl").ask()
+    assert not (tmp_path / "text.asks").exists()
     with pytest.raises(MemoryFormatError, match="cannot read"):
         Asks(tmp_path / "nosuch.jsonl").__enter__()
     assert not (tmp_path / "nosuch.asks").exists()
@@ -189,6 +200,39 @@ def test_a_task_says_what_a_model_would_be_told(toy):
     assert f"tell {given.ask.id} answer.py" in values["answer_with"]
     again = Driven(toy).again(given.ask.id)
     assert task.markdown(again) == text
+
+
+def test_jobs_run_one_after_the_other_and_tell_their_failures():
+    running, on = threading.Event(), threading.Event()
+
+    def works(stage):
+        stage("judging")
+        running.set()
+        on.wait(30)
+        return {"step": 1}
+
+    def refuses(stage):
+        raise AgentError("no such step")
+
+    def breaks(stage):
+        raise ValueError("a fault of ours")
+
+    with Jobs() as jobs:
+        jobs.begin("a", "tell", works)
+        jobs.begin("b", "tell", refuses)
+        jobs.begin("c", "tell", breaks)
+        assert running.wait(30)
+        assert (jobs.get("a").stage, jobs.get("b").stage) == ("judging", "queued")
+        with pytest.raises(AgentError, match="a is being judged already"):
+            jobs.begin("a", "tell", works)
+        on.set()
+        while not (last := jobs.wait("c", jobs.get("c").stage, 30)).over:
+            pass
+    assert jobs.get("a").values()["result"] == {"step": 1}
+    assert (jobs.get("b").stage, jobs.get("b").error) == ("failed", "no such step")
+    assert last.error == "ValueError: a fault of ours"
+    with pytest.raises(AgentError, match="there is no job 'x'"):
+        jobs.get("x")
 
 
 def test_a_task_is_found_by_its_id_alone(toy, tmp_path):
