@@ -8,12 +8,14 @@ from kernelpro.models.anchors import BEGIN, END, AnchorError, Grounded, function
 from kernelpro.records import Diagnosis
 
 FORWARD = ("ModelNew.forward", "Model.forward")
+_KERNEL = re.compile(r'(?:extern "C"|__global__)[^;{}()]*?(\w+)\s*\(')
 
 
 def suggested(source: str, diagnoses: Iterable[Diagnosis]) -> tuple[Grounded, str] | None:
     """The source with anchors where the first finding points that names a function of it.
 
-    Where none does, around `forward`; so for the reference too, which has no kernel yet.
+    Where none does, around the kernel that Python calls; around `forward` where there is none, as
+    in the reference.
 
     Returns:
         The anchored source, and the finding's detector or empty; None where nothing fits, such as
@@ -25,7 +27,7 @@ def suggested(source: str, diagnoses: Iterable[Diagnosis]) -> tuple[Grounded, st
         advice = found.actions[0].instruction if found.actions else found.bottleneck
         for name in dict.fromkeys(re.findall(r"[A-Za-z_]\w*", f"{found.where} {found.kernel}")):
             wanted.append((name, found.detector, advice))
-    wanted += [(name, "", "") for name in FORWARD]
+    wanted += [(name, "", "") for name in (*_KERNEL.findall(source), *FORWARD)]
     for name, detector, advice in wanted:
         if (place := function_range(lines, name)) is not None:
             try:
