@@ -15,7 +15,7 @@ from kernelpro.agents import answer, choosing, task
 from kernelpro.agents.asks import Ask, Asks, beside
 from kernelpro.agents.settings import AgentSettings
 from kernelpro.agents.task import Task
-from kernelpro.errors import AgentError, MemoryInUse
+from kernelpro.errors import AgentError, KernelproError, MemoryInUse
 from kernelpro.manager import create_plugin_manager
 from kernelpro.records import Confirmation, Step
 from kernelpro.search import memory
@@ -82,9 +82,12 @@ class Driven:
                 )
             choice = choosing.choice(tree)
             proposal = choosing.told(found.header, tree, node)
-            return task.make(
-                asks.add(node.index, choice), self.path, proposal, choosing.models(found)
-            )
+            ask = asks.add(node.index, choice)
+            try:
+                return task.make(ask, self.path, proposal, choosing.models(found))
+            except KernelproError:
+                asks.drop(ask.id, "it could not be told")
+                raise
 
     def open_tasks(self) -> list[Ask]:
         """Tasks that wait for an answer, oldest first; raises as `ask` does."""

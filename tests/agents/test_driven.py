@@ -12,7 +12,13 @@ from kernelpro.agents.driven import Driven
 from kernelpro.agents.jobs import Jobs
 from kernelpro.agents.settings import AgentSettings
 from kernelpro.cli import main
-from kernelpro.errors import AgentError, MemoryFormatError, MemoryInUse, SettingsError
+from kernelpro.errors import (
+    AgentError,
+    MemoryFormatError,
+    MemoryInUse,
+    ModelError,
+    SettingsError,
+)
 from kernelpro.records import Candidate, Outcome, Step
 from kernelpro.search import memory
 from kernelpro.search.bench import Measured
@@ -76,6 +82,13 @@ def test_as_many_are_open_as_the_setting_allows(toy, monkeypatch, capsys):
     assert "most_open must be 1 or more" in capsys.readouterr().err
     with pytest.raises(SettingsError, match="expire_s must be 0 or more"):
         AgentSettings(expire_s=float("nan"))
+
+
+def test_a_task_that_cannot_be_told_takes_no_place(toy, monkeypatch):
+    monkeypatch.setenv("KERNELPRO_MODELS_CODE_PROMPT_TOKENS", "10")
+    with pytest.raises(ModelError, match="raise .models. code_prompt_tokens"):
+        Driven(toy).ask()
+    assert Driven(toy).open_tasks() == []
 
 
 def test_an_old_task_gives_up_its_place_when_it_is_needed(toy):
