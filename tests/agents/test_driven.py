@@ -86,7 +86,7 @@ def test_as_many_are_open_as_the_setting_allows(toy, monkeypatch, capsys):
 
 def test_a_task_that_cannot_be_told_takes_no_place(toy, monkeypatch):
     monkeypatch.setenv("KERNELPRO_MODELS_CODE_PROMPT_TOKENS", "10")
-    with pytest.raises(ModelError, match="raise .models. code_prompt_tokens"):
+    with pytest.raises(ModelError, match=r"raise .models. code_prompt_tokens"):
         Driven(toy).ask()
     assert Driven(toy).open_tasks() == []
 
