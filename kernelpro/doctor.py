@@ -165,6 +165,7 @@ def _packages() -> list[Finding]:
             "pip install 'kernelpro[openai]' (for OpenAI's protocol, local servers too)",
             False,
         ),
+        ("mcp", "pip install 'kernelpro[mcp]' (for agents: serve --mcp)", False),
         ("cupy", "pip install 'kernelpro[gpu]' (for an NVIDIA GPU)", False),
         ("pynvml", "pip install 'kernelpro[gpu]' (for an NVIDIA GPU)", False),
         ("ncu_report", "optional: pip install 'kernelpro[profile]'; reads .ncu-rep files", False),

@@ -19,6 +19,14 @@ class MemoryFormatError(KernelproError):
     """A search memory file is not one that this version can read."""
 
 
+class MemoryInUse(MemoryFormatError):
+    """Another process is writing the search memory file."""
+
+
+class AgentError(KernelproError):
+    """An outside agent asked for, or answered, what there is not."""
+
+
 class ProblemError(KernelproError):
     """A problem could not be found, or its file is not well formed."""
 
@@ -49,3 +57,7 @@ class SettingsError(KernelproError):
 
 class LessonsError(KernelproError):
     """A lessons file cannot be used: it is none, is damaged, or is of a newer version."""
+
+
+class CodeSearchError(KernelproError):
+    """A tree of sources cannot be searched, or has no such file."""

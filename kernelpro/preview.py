@@ -1,6 +1,7 @@
 """What a role would see if a search went on from a node, from its memory file alone."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from kernelpro.errors import KernelproError
@@ -9,10 +10,10 @@ from kernelpro.models.exchange import CHARACTERS_PER_TOKEN
 from kernelpro.models.roles import FORM
 from kernelpro.models.settings import ModelSettings
 from kernelpro.models.tape import Tape, beside
-from kernelpro.ranking import told
-from kernelpro.records import Attempt, Machine, Problem, Proposal, Step
+from kernelpro.records import Machine, Problem, Proposal, Step
 from kernelpro.search import memory
-from kernelpro.search.loop import step_seed
+from kernelpro.search.brief import brief, step_seed
+from kernelpro.search.tree import Tree
 from kernelpro.settings import resolve
 
 
@@ -36,30 +37,17 @@ def proposal(
             f"a node from 0 to {len(steps) - 1} expected, but found {node}; `kernelpro replay` "
             "shows them"
         )
-    step = steps[node]
     root = steps[0].classification
-    return Proposal(
+    tree = Tree(steps)
+    told_of = brief(
+        tree,
+        tree[node],
         problem=problem,
         machine=machine,
-        parent=step.candidate,
-        evaluation=step.evaluation,
-        profile=step.profile,
-        diagnoses=told(steps, step),
-        tried=frozenset(s.candidate.id for s in steps),
-        attempts=tuple(
-            Attempt(
-                rationale=s.candidate.rationale,
-                outcome=s.evaluation.outcome,
-                speedup=s.evaluation.timing.speedup if s.evaluation.timing else None,
-            )
-            for s in steps
-            if s.parent == node
-        ),
         seed=seed,
-        node=node,
-        steps=tuple(steps),
         sol_us=root.sol_us if root is not None else 0.0,
     )
+    return replace(told_of, seed=seed)
 
 
 def text(memory_file: Path, node: int, form: str | None = None) -> str:

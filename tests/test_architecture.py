@@ -41,7 +41,8 @@ ALLOWED = {
         "serial",
         "settings",
     },
-    "models": {"errors", "ranking", "records", "serial", "settings", "targets"},
+    "code_search": {"errors", "settings"},
+    "models": {"code_search", "errors", "ranking", "records", "serial", "settings", "targets"},
     "preview": {"errors", "models", "ranking", "records", "search", "settings"},
     "plugins": {"", "energy", "profiling", "language", "models"},  # and the public API
     "testing": {"hookspecs", "records"},
@@ -97,7 +98,17 @@ ALLOWED = {
     },
 }
 JOINS_ALL = {
-    *("ablations", "api", "cli", "energy_runs", "recordings", "reevaluate", "start", "suite"),
+    *(
+        "ablations",
+        "agents",
+        "api",
+        "cli",
+        "energy_runs",
+        "recordings",
+        "reevaluate",
+        "start",
+        "suite",
+    ),
     *("winners", "__main__"),
 }
 

@@ -17,6 +17,8 @@ from kernelpro.models import keys
 
 COMMANDS = (
     "search",
+    "ask",
+    "tell",
     "replay",
     "report",
     "serve",
@@ -27,6 +29,7 @@ COMMANDS = (
     "audit",
     "program",
     "prompt",
+    "code",
     "sol",
     "energy",
     "bench",

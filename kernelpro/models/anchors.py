@@ -151,6 +151,16 @@ def check_edit(ground: Grounded, answer: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def function_range(lines: list[str], name: str) -> tuple[int, int] | None:
+    """Index of a function's first line and of the line behind its last; None if it is not there.
+
+    Args:
+        lines: of the source.
+        name: of a function of Python (`Class.method` too) or C++.
+    """
+    return _python_function(lines, name) or _c_function(lines, name)
+
+
 def _free(ground: Grounded) -> set[int]:
     """Indices of the parent's lines that may change."""
     free = set(range(ground.begin, ground.end)) | ground.includes
@@ -212,7 +222,7 @@ def _named(
             includes = frozenset(n for n, line in enumerate(lines) if found.match(line))
         elif not _NAME.fullmatch(name):
             raise AnchorError(f"`{name[:60]}` is neither `{INCLUDES}` nor the name of a function")
-        elif (place := _python_function(lines, name) or _c_function(lines, name)) is None:
+        elif (place := function_range(lines, name)) is None:
             raise AnchorError(f"the source has no function `{name[:60]}`")
         else:
             ranges.append(place)

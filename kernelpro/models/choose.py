@@ -4,12 +4,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from kernelpro.code_search.library import Library
+from kernelpro.code_search.settings import CodeSearchSettings, tree
 from kernelpro.errors import ModelError
 from kernelpro.models import prices, prompt, providers
 from kernelpro.models.ledger import Ledger
 from kernelpro.models.settings import ModelSettings
 from kernelpro.models.tape import Tape, beside
 from kernelpro.models.workflow import Team, models_of
+from kernelpro.settings import resolve
 
 LANGUAGE = "language"
 """The built-in proposer, which needs no model."""
@@ -73,12 +76,19 @@ def team(proposer: str, settings: ModelSettings) -> Team | None:
     ledger.unpriced |= {name for name, provider in asked.items() if not provider.priced}
     for name in asked:
         ledger.require_price(name)
-    return Team(models, asked, settings, ledger)
+    return Team(models, asked, settings, ledger, library=_library(settings))
 
 
 def kept(settings: ModelSettings) -> dict[str, Any]:
     """The settings that decide what prompts say: kept with a search, for it to go on alike."""
     return {k: v for k, v in asdict(settings).items() if k not in _OF_THIS_RUN}
+
+
+def _library(settings: ModelSettings) -> Library | None:
+    """The tree of sources that roles may look things up in, if there is one."""
+    chosen = resolve("code_search", CodeSearchSettings)
+    there = settings.tool_rounds > 0 and tree(chosen) is not None
+    return Library(chosen) if there else None
 
 
 def _used(models: dict[str, str], settings: ModelSettings) -> list[str]:

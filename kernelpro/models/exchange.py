@@ -59,11 +59,35 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A model's call of a tool.
+
+    Attributes:
+        id: the provider's name of it.
+        tool: name of the tool.
+        arguments: its fields.
+    """
+
+    id: str
+    tool: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One turn of the talk; of its parts all but the last are the same for siblings."""
+    """One turn of the talk; of its parts all but the last are the same for siblings.
+
+    Attributes:
+        role: `user` or `assistant`.
+        parts: its texts.
+        call: the look-up that the assistant makes in it, or None.
+        result_of: id of the look-up whose result the parts are, or empty.
+    """
 
     role: str
     parts: tuple[str, ...]
+    call: Call | None = None
+    result_of: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +100,7 @@ class Request:
         messages: the talk so far; the last one is the user's.
         tools: all forms, the same in all prompts.
         tool: name of the one to fill in.
+        free: whether another one may be called before it, to look something up.
         max_tokens: longest answer.
         temperature: None where it is not to be sent.
     """
@@ -86,6 +111,7 @@ class Request:
     tools: tuple[Tool, ...]
     tool: str
     max_tokens: int
+    free: bool = False
     temperature: float | None = None
 
     @property
@@ -106,6 +132,8 @@ class Answer:
         text: what it said beside the form, or the form's unreadable text.
         usage: tokens.
         model: the model that answered, as the provider names it.
+        tool: name of the tool that it called; empty where the protocol did not say.
+        call: the provider's name of that call, or empty.
     """
 
     stop: str
@@ -113,3 +141,5 @@ class Answer:
     text: str = ""
     usage: Usage = field(default_factory=Usage)
     model: str = ""
+    tool: str = ""
+    call: str = ""

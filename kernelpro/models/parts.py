@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from textwrap import shorten
 
-from kernelpro.models import roles
+from kernelpro.models import lookups, roles
 from kernelpro.models.evidence import failure
 from kernelpro.models.sources import folded
 from kernelpro.ranking import Credit, credit
@@ -90,7 +90,7 @@ def headroom(proposal: Proposal) -> str:
 
 def findings(proposal: Proposal) -> str:
     """The parent's findings, the most promising first."""
-    return "\n".join(_finding(d) for d in proposal.diagnoses[:FINDINGS])
+    return "\n".join(finding(d) for d in proposal.diagnoses[:FINDINGS])
 
 
 def worth(proposal: Proposal) -> str:
@@ -98,6 +98,14 @@ def worth(proposal: Proposal) -> str:
     known = credit(proposal.steps)
     lines = [f"- {name}: {_worth(c)}" for name, c in sorted(known.items()) if c.tries]
     return "\n".join(lines)
+
+
+def discoveries(proposal: Proposal) -> str:
+    """Files that were read before an accepted, faster candidate, which the next one may need."""
+    return "\n".join(
+        f"- {path} (node {node}, {speedup:.2f}x)"
+        for path, (node, speedup) in lookups.discoveries(proposal.steps).items()
+    )
 
 
 def best(proposal: Proposal) -> str:
@@ -180,7 +188,8 @@ def _step(proposal: Proposal) -> Step | None:
     return proposal.steps[proposal.node] if inside else None
 
 
-def _finding(diagnosis: Diagnosis) -> str:
+def finding(diagnosis: Diagnosis) -> str:
+    """A finding in a few lines: what, where, what to do."""
     lines = [
         f"- {diagnosis.detector}: {diagnosis.bottleneck}. {diagnosis.why}"
         f" Could save about {diagnosis.gain:.0%} of the time."

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernelpro.errors import ModelError
+from kernelpro.models import lookups as look
 from kernelpro.models import parts, roles
 from kernelpro.models.exchange import Message, Request, estimate_tokens
 from kernelpro.models.settings import ModelSettings
 from kernelpro.models.windows import window
 from kernelpro.records import Outcome, Proposal
 
-DROPPED_FIRST = ("other_sources", "worth", "others", "siblings", "failed", "best")
+DROPPED_FIRST = ("other_sources", "discoveries", "worth", "others", "siblings", "failed", "best")
 
 SHARED = ("rules", "machine", "problem")
 OWN = (
@@ -23,6 +24,7 @@ OWN = (
     "headroom",
     "findings",
     "worth",
+    "discoveries",
     "best",
     "failed",
     "siblings",
@@ -35,6 +37,7 @@ OWN = (
 HEADINGS = {
     "findings": "Findings of the profiler, the most promising first:",
     "worth": "What acting on findings has been worth in this search:",
+    "discoveries": "Files of the sources that were read before a faster candidate:",
     "failed": "What has failed in this search; do not repeat it:",
     "siblings": "What was already tried from this source:",
     "others": "Other nodes of the search:",
@@ -79,14 +82,30 @@ class Prompt:
         """Estimated tokens of the whole prompt."""
         return sum(map(estimate_tokens, (*self.shared, *self.own)))
 
-    def request(self, settings: ModelSettings, more: tuple[Message, ...] = ()) -> Request:
-        """The request that asks it, with the turns that follow."""
+    def request(
+        self,
+        settings: ModelSettings,
+        more: tuple[Message, ...] = (),
+        *,
+        lookups: bool = False,
+        free: bool = False,
+    ) -> Request:
+        """The request that asks it.
+
+        Args:
+            settings: limits.
+            more: the turns that follow.
+            lookups: whether this search has a tree to look things up in; so all its prompts have
+                the same tools, and a provider's cache holds.
+            free: whether something may be looked up now.
+        """
         return Request(
             role=self.role,
             shared=self.shared,
             messages=(Message(role="user", parts=self.own), *more),
-            tools=roles.TOOLS,
+            tools=roles.TOOLS + (look.TOOLS if lookups else ()),
             tool=roles.FORM[self.form].name,
+            free=lookups and free,
             max_tokens=settings.max_answer(self.role),
             temperature=settings.temperature(self.role),
         )
@@ -144,6 +163,7 @@ def build(
         "headroom": parts.headroom(proposal),
         "findings": parts.findings(proposal),
         "worth": parts.worth(proposal),
+        "discoveries": parts.discoveries(proposal),
         "best": parts.best(proposal) if proposal.steps else "",
         "failed": parts.failed(proposal),
         "siblings": parts.siblings(proposal),

@@ -32,6 +32,10 @@ class ModelSettings:
         debug_prompt_tokens: likewise.
         max_cost: US dollars that the whole search may spend; 0 is no limit.
         max_tokens: tokens that it may use, in and out together; 0 is no limit.
+        tool_rounds: look-ups in a tree of sources (search_code, read_file) that plan and code may
+            make before each answer; 0 offers none. They are offered on the CUDA target where
+            nvidia-cutlass is installed, and on any where [code_search] root names a tree.
+        lookup_characters: characters that one look-up gives, at most.
         prices: a price file besides the packaged one and prices.json in the configuration folder.
         anthropic_url: another server than Anthropic's.
         openai_url: another server than OpenAI's.
@@ -59,6 +63,8 @@ class ModelSettings:
     debug_prompt_tokens: int = 24_000
     max_cost: float = 0.0
     max_tokens: int = 0
+    tool_rounds: int = 6
+    lookup_characters: int = 12_000
     prices: str = ""
     anthropic_url: str = ""
     openai_url: str = ""
@@ -77,12 +83,19 @@ class ModelSettings:
             )
         if self.cache_ttl not in ("5m", "1h"):
             raise SettingsError(f"[models] cache_ttl must be 5m or 1h, but is {self.cache_ttl!r}")
-        for name in ("max_cost", "max_tokens", "retries", "retry_first_s", "retry_most_s"):
+        for name in (
+            "max_cost",
+            "max_tokens",
+            "retries",
+            "retry_first_s",
+            "retry_most_s",
+            "tool_rounds",
+        ):
             if not getattr(self, name) >= 0:
                 raise SettingsError(
                     f"[models] {name} must be 0 or more, but is {getattr(self, name)}"
                 )
-        positive = ["idle_s", "answer_s", "answer_bytes"]
+        positive = ["idle_s", "answer_s", "answer_bytes", "lookup_characters"]
         positive += [f"{role}_{what}" for role in ROLES for what in ("max_tokens", "prompt_tokens")]
         for name in positive:
             if not getattr(self, name) > 0:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelpro.errors import MemoryFormatError
-from kernelpro.models.exchange import Answer, Request, Usage
+from kernelpro.models.exchange import Answer, Message, Request, Usage
 from kernelpro.serial import decode, encode
 
 FORMAT = "kernelpro-tape"
@@ -62,7 +62,8 @@ class Exchange:
         role: who asked.
         model: who was asked, as the user named it.
         shared: ids of the shared blocks.
-        messages: the rest of the request: role and parts of each message.
+        messages: the rest of the request: role and parts of each message, and of look-ups their
+            call and whose result it is.
         answer: what was said.
     """
 
@@ -175,7 +176,7 @@ class Tape:
                 role=request.role,
                 model=model,
                 shared=ids,
-                messages=tuple({"role": m.role, "parts": list(m.parts)} for m in request.messages),
+                messages=tuple(map(_message, request.messages)),
                 answer=answer,
             )
             self._write({"exchange": encode(exchange)})
@@ -278,6 +279,15 @@ class Tape:
                     "writable local disk with free space"
                 ) from error
             raise
+
+
+def _message(message: Message) -> dict[str, Any]:
+    kept: dict[str, Any] = {"role": message.role, "parts": list(message.parts)}
+    if message.call is not None:
+        kept["call"] = encode(message.call)
+    if message.result_of:
+        kept["result_of"] = message.result_of
+    return kept
 
 
 def _check_header(path: Path, value: Any) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernelpro.models import anchors, keys, parts, prompt, sources
-from kernelpro.models.exchange import Answer, Message
+from kernelpro.models import anchors, keys, lookups, parts, prompt, sources
+from kernelpro.models.exchange import Answer, Call, Message
 from kernelpro.models.prompt import Prompt
 from kernelpro.models.tape import Talk
 from kernelpro.records import Candidate, Proposal
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 NO_CANDIDATE = "# No candidate:"
 """How the source of a failure begins that left no code."""
+
+LOOKING = ("plan", "code")
+"""Roles that may look things up; debug has its evidence."""
 
 REPEATED_CHARACTERS = 60_000
 """So much of an answer is repeated to the model when it is sent back. Own choice."""
@@ -57,6 +60,7 @@ class Run:
     def __init__(self, team: "Team", talk: Talk, proposal: Proposal, direction: str) -> None:
         self.team, self.talk, self.proposal, self.direction = team, talk, proposal, direction
         self.turn = 0
+        self.read: list[str] = []  # files that were looked up
 
     def make(self) -> Made:
         """Go through the turns; raises what `Team.answer` does."""
@@ -127,8 +131,7 @@ class Run:
         more: tuple[Message, ...] = ()
         source = ""
         for attempt in range(2):
-            answer = self.team.answer(self.talk, self.turn, asked.request(self.team.settings, more))
-            self.turn += 1
+            answer, more = self._answer(asked, more)
             if answer.stop == "refusal":
                 raise Failure(f"the model refused: {answer.text[:300] or 'no reason given'}")
             if answer.stop == "overrun":
@@ -136,6 +139,8 @@ class Run:
             try:
                 if answer.arguments is None:
                     raise Fault(_unreadable(answer))
+                if answer.tool in lookups.NAMES:
+                    raise Fault("no more can be looked up; fill in the form")
                 fields = dict(answer.arguments)
                 if isinstance(fields.get("source"), str):
                     source = fields["source"]
@@ -144,6 +149,7 @@ class Run:
                 reason = str(fault)
             if attempt == 0:
                 more = (
+                    *more,
                     Message(role="assistant", parts=(_repeated(answer),)),
                     Message(
                         role="user",
@@ -152,12 +158,54 @@ class Run:
                 )
         raise Failure(reason, source)
 
+    def _answer(
+        self, asked: Prompt, more: tuple[Message, ...]
+    ) -> tuple[Answer, tuple[Message, ...]]:
+        """The answer to a prompt, once the role has looked up what it wanted to; and the turns."""
+        settings, tree = self.team.settings, self.team.library_for(self.proposal.problem)
+        offered = tree is not None and asked.role in LOOKING
+        made = sum(message.call is not None for message in more)
+        while True:
+            free = offered and made < settings.tool_rounds
+            request = asked.request(settings, more, lookups=tree is not None, free=free)
+            answer = self.team.answer(self.talk, self.turn, request)
+            self.turn += 1
+            # A tape that is replayed has looked up what it has, whatever is at hand now.
+            if not (
+                answer.tool in lookups.NAMES
+                and answer.arguments is not None
+                and answer.stop == "done"
+                and (free or self.team.replaying)
+            ):
+                return answer, more
+            made += 1
+            name = answer.call or f"call-{made}"
+            call = Call(id=name, tool=answer.tool, arguments=answer.arguments)
+            text = self._looked_up(name)
+            if text is None:
+                text = lookups.run(tree, call, settings.lookup_characters)
+            if path := lookups.read_by(call, text):
+                self.read.append(_clean(path))
+            more = (
+                *more,
+                Message(role="assistant", parts=(), call=call),
+                Message(role="user", parts=(text,), result_of=name),
+            )
+
+    def _looked_up(self, name: str) -> str | None:
+        """What a look-up gave when it was made, if the tape has it; None where it has not."""
+        if self.turn < len(self.talk.exchanges):
+            last = self.talk.exchanges[self.turn].messages[-1]
+            if last.get("result_of") == name:
+                return "\n".join(last["parts"])
+        return None
+
     def _candidate(self, source: str, rationale: str, role: str, inspired: str = "") -> Candidate:
         text = sources.unfolded(_clean(source))
         return Candidate(
             source=text,
             language=_language(text),
-            rationale=_clean(rationale),
+            rationale=lookups.with_read(_clean(rationale), self.read),
             author=self._author(role),
             inspired_by=inspired,
         )

@@ -6,6 +6,7 @@ A proposal's own turns are in `turns`.
 import threading
 from collections.abc import Mapping
 
+from kernelpro.code_search.library import Library
 from kernelpro.errors import ModelError
 from kernelpro.models import parts, prompt
 from kernelpro.models.exchange import Answer, Request
@@ -16,7 +17,7 @@ from kernelpro.models.providers.failures import ProviderError
 from kernelpro.models.settings import ROLES, ModelSettings
 from kernelpro.models.tape import Talk, Tape
 from kernelpro.models.turns import NO_CANDIDATE, Made, Run
-from kernelpro.records import Proposal
+from kernelpro.records import Problem, Proposal
 
 
 class NotRecorded(ModelError):
@@ -39,6 +40,7 @@ class Team:
         settings: ModelSettings,
         ledger: Ledger,
         tape: Tape | None = None,
+        library: Library | None = None,
     ) -> None:
         """Put a team together.
 
@@ -48,6 +50,7 @@ class Team:
             settings: limits and pauses.
             ledger: the budgets.
             tape: what is replayed; a search that asks models is given its own by `keep_on`.
+            library: a tree of sources that roles may look things up in.
         """
         self.ended = ""
         self.notes: list[str] = []
@@ -56,6 +59,7 @@ class Team:
         self._providers = providers
         self._settings = settings
         self._tape = tape
+        self._library = library
         self._busy: dict[str, list[str]] = {}
         self._lock = threading.Lock()
 
@@ -78,6 +82,8 @@ class Team:
             provider.close()
         if self._tape is not None:
             self._tape.close()
+        if self._library is not None:
+            self._library.close()
 
     def propose(self, proposal: Proposal) -> Made | None:
         """Make the next candidate; None when none can be made from this parent, or at all."""
@@ -142,6 +148,13 @@ class Team:
             tape.record(talk, request, model, answer)
             self.ledger.charge(request.role, model, answer.usage, answered=True)
         return answer
+
+    def library_for(self, problem: Problem) -> Library | None:
+        """The tree to look things up in; CUTLASS is of no use to a problem on a CPU."""
+        library = self._library
+        if library is None or not self._settings.tool_rounds:
+            return None
+        return library if problem.target == "cuda" or library.settings.root else None
 
     def form(self, talk: Talk, proposal: Proposal) -> str:
         """Which template a proposal begins with; a recorded talk goes on as it began."""

@@ -4,30 +4,26 @@ The loop knows no plugin, no device and no model: proposers and rewards come in 
 whatever measures as a `Bench`.
 """
 
-import hashlib
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Protocol
 
 from kernelpro.errors import KernelproError
-from kernelpro.ranking import roofline_class, shortlist, told, worth
+from kernelpro.ranking import shortlist
 from kernelpro.records import (
-    Attempt,
     Candidate,
     Choice,
     Evaluation,
-    Lesson,
     Machine,
     Outcome,
     Problem,
-    Profile,
     Proposal,
     Step,
 )
 from kernelpro.search.bench import Bench, Measured
+from kernelpro.search.brief import Feedback, Lessons, brief, no_lessons, step_seed
 from kernelpro.search.budget import INTERRUPTED, NOTHING_LEFT, Budget, Reason
 from kernelpro.search.kept import slim
 from kernelpro.search.memory import Memory
@@ -36,7 +32,17 @@ from kernelpro.search.policy import Policy
 from kernelpro.search.tree import Node, Tree
 from kernelpro.search.utilisation import DEVICE, PROPOSERS, Utilisation
 
-__all__ = ["Bench", "Hooks", "Measured", "Reason", "Search", "SearchEnd", "step_seed"]
+__all__ = [
+    "Bench",
+    "Feedback",
+    "Hooks",
+    "Lessons",
+    "Measured",
+    "Reason",
+    "Search",
+    "SearchEnd",
+    "step_seed",
+]
 
 AT_SPEED_OF_LIGHT = 1.1
 """A candidate within this factor of the speed-of-light time ends the search: further trials go
@@ -69,23 +75,6 @@ class Hooks(Protocol):
     def step_finished(self, step: Step, /) -> None:
         """Watch the search: called once for each step, after it is on disk."""
         ...
-
-
-Lessons = Callable[[str, frozenset[str]], tuple[Lesson, ...]]
-"""Gives the lessons for a parent: its roofline class, and the detectors whose findings are told."""
-
-
-def no_lessons(roofline: str, findings: frozenset[str]) -> tuple[Lesson, ...]:
-    """Know nothing of earlier searches."""
-    return ()
-
-
-class Feedback(StrEnum):
-    """How much of a parent's profile a proposer is shown; less than all is for ablations."""
-
-    FINDINGS = "findings"  # the few best findings, and the metrics
-    METRICS = "metrics"  # the raw metrics alone
-    NONE = "none"  # neither
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,11 +219,27 @@ class Search:
             exhausted.append(node.index)
         else:
             return None
+        return self.take(candidate, node.index, watch, exhausted=tuple(exhausted))
+
+    def take(
+        self,
+        candidate: Candidate,
+        parent: int,
+        watch: "Stopwatch",
+        *,
+        exhausted: tuple[int, ...] = (),
+        choice: Choice | None = None,
+    ) -> Step:
+        """Take a candidate that was made from a node to its step: gate, evaluate, remember.
+
+        Raises:
+            KernelproError: the bench cannot work, or the memory file cannot be written.
+        """
         candidate, refused = self.gate(candidate)
         watch.lap("gate")
         measured = refused or self.evaluate(candidate)
         return self.remember(
-            candidate, measured, node.index, watch.phases_s, exhausted=tuple(exhausted)
+            candidate, measured, parent, watch.phases_s, exhausted=exhausted, choice=choice
         )
 
     def stopwatch(self) -> "Stopwatch":
@@ -254,33 +259,16 @@ class Search:
             node: the parent.
             under_way: ids of candidates that are being measured, which are not to be repeated.
         """
-        step = node.step
-        steps = [each.step for each in self.tree]
-        findings = told(steps, step) if self.feedback is Feedback.FINDINGS else ()
-        return Proposal(
+        return brief(
+            self.tree,
+            node,
             problem=self.problem,
             machine=self.machine,
-            parent=step.candidate,
-            evaluation=step.evaluation,
-            profile=Profile() if self.feedback is Feedback.NONE else step.profile,
-            diagnoses=findings,
-            tried=frozenset((*self.tree.first_with, *under_way)),
-            attempts=tuple(
-                Attempt(
-                    rationale=child.step.candidate.rationale,
-                    outcome=child.step.evaluation.outcome,
-                    speedup=child.speedup,
-                )
-                for child in self.tree.children(node.index)
-            ),
-            seed=step_seed(self.seed, self.tree.choices),
-            lessons=self.lessons(
-                roofline_class(step, steps[0]), frozenset(d.detector for d in findings)
-            ),
-            worth=worth(steps),
-            node=node.index,
-            steps=tuple(steps),
+            seed=self.seed,
             sol_us=self.sol_us,
+            feedback=self.feedback,
+            lessons=self.lessons,
+            under_way=under_way,
         )
 
     def propose(self, proposal: Proposal) -> Candidate | None:
@@ -396,12 +384,6 @@ class Search:
     def _complain(self, complaint: object) -> None:
         if (text := str(complaint)) not in self.complaints:
             self.complaints.append(text)
-
-
-def step_seed(seed: int, index: int) -> int:
-    """Return the 32-bit seed of one step: the same on every machine, unlike for other steps."""
-    digest = hashlib.sha256(f"{seed}:{index}".encode()).digest()
-    return int.from_bytes(digest[:4], "big")
 
 
 def _storable(candidate: Candidate) -> tuple[Candidate, str | None]:

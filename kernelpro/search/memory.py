@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-from kernelpro.errors import KernelproError, MemoryFormatError
+from kernelpro.errors import KernelproError, MemoryInUse
 from kernelpro.records import Confirmation, Step
 from kernelpro.search.format import (
     MAX_LINE_BYTES,
@@ -286,7 +286,7 @@ def _open_locked(path: Path, flags: int) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise MemoryFormatError(
+        raise MemoryInUse(
             f"{path} is being written by another search; wait until it ends, "
             "or name another file with --memory"
         ) from None

@@ -25,6 +25,7 @@ class Say:
         wait_s: pause before the first byte.
         cut: whether the connection is closed in the middle.
         usage: whether usage is reported.
+        tool: which tool it calls; empty for the one that is asked for.
     """
 
     arguments: dict[str, Any] | None = None
@@ -37,6 +38,7 @@ class Say:
     wait_s: float = 0.0
     cut: bool = False
     usage: bool = True
+    tool: str = ""
 
     @property
     def json(self) -> str:
@@ -148,7 +150,12 @@ class Server:
         handler.end_headers()
         speak = _anthropic if self.protocol == "anthropic" else _openai
         tool = body["tool_choice"]
-        name = tool["name"] if self.protocol == "anthropic" else tool["function"]["name"]
+        if isinstance(reply, Say) and reply.tool:
+            name = reply.tool
+        elif self.protocol == "anthropic":
+            name = tool["name"]
+        else:
+            name = tool["function"]["name"]
         for event in speak(reply, name):
             if not self._open:
                 return

@@ -127,6 +127,12 @@ class AnthropicMessages:
         messages = []
         for number, message in enumerate(request.messages):
             blocks: list[dict[str, Any]] = [{"type": "text", "text": p} for p in message.parts]
+            if message.result_of:
+                about = {"type": "tool_result", "tool_use_id": message.result_of}
+                blocks = [{**about, "content": blocks}]
+            if (call := message.call) is not None:
+                inputs = {"id": call.id, "name": call.tool, "input": dict(call.arguments)}
+                blocks.append({"type": "tool_use", **inputs})
             if number == 0:
                 for block in blocks[:-1][:CACHED_PARTS]:
                     block["cache_control"] = mark
@@ -141,7 +147,11 @@ class AnthropicMessages:
                 {"name": t.name, "description": t.description, "input_schema": dict(t.schema)}
                 for t in request.tools
             ],
-            "tool_choice": {"type": "tool", "name": request.tool},
+            "tool_choice": (
+                {"type": "any", "disable_parallel_tool_use": True}
+                if request.free
+                else {"type": "tool", "name": request.tool}
+            ),
         }
 
 
@@ -152,6 +162,7 @@ class _Heard:
         self.ended = False
         self._text: list[str] = []
         self._form: list[str] = []
+        self._call: tuple[int, str, str] | None = None  # the first: its block, name and id
         self._stop = ""
         self._model = ""
         self._usage: dict[str, int] = {}
@@ -160,10 +171,15 @@ class _Heard:
         if event.type == "message_start":
             self._model = event.message.model or ""
             self._count(event.message.usage)
+        elif event.type == "content_block_start":
+            if event.content_block.type == "tool_use" and self._call is None:
+                self._call = (event.index, event.content_block.name, event.content_block.id)
         elif event.type == "content_block_delta":
             if event.delta.type == "text_delta":
                 self._text.append(event.delta.text)
-            elif event.delta.type == "input_json_delta":
+            elif event.delta.type == "input_json_delta" and (
+                self._call is None or self._call[0] == event.index
+            ):
                 self._form.append(event.delta.partial_json)
         elif event.type == "message_delta":
             self._stop = event.delta.stop_reason or self._stop
@@ -175,8 +191,15 @@ class _Heard:
         arguments, text = read_form("".join(self._form), "".join(self._text), request.tool)
         stop = {"refusal": "refusal", "max_tokens": "length"}.get(self._stop, "done")
         usage = self._reported()
+        _, tool, call = self._call or (0, "", "")
         return Answer(
-            stop=stop, arguments=arguments, text=text, usage=usage, model=keys.redact(self._model)
+            stop=stop,
+            arguments=arguments,
+            text=text,
+            usage=usage,
+            model=keys.redact(self._model),
+            tool=keys.redact(tool),
+            call=keys.redact(call),
         )
 
     def cut_off(self, request: Request, why: str) -> Answer:

@@ -4,12 +4,13 @@ vLLM, Ollama, llama.cpp and others speak the same protocol; `[models] openai_url
 server may ignore the forced tool call or leave the usage out; both are handled.
 """
 
+import json
 import os
 from typing import TYPE_CHECKING, Any
 
 from kernelpro.errors import ModelError
 from kernelpro.models import keys
-from kernelpro.models.exchange import Answer, Request, Usage, estimate_tokens
+from kernelpro.models.exchange import Answer, Message, Request, Usage, estimate_tokens
 from kernelpro.models.providers.failures import ProviderError, of_status
 from kernelpro.models.providers.forms import read_form
 from kernelpro.models.providers.wire import Overrun, client
@@ -111,8 +112,10 @@ class OpenAIChat:
         self._client.close()
 
     def _arguments(self, request: Request) -> dict[str, Any]:
-        messages = [{"role": "system", "content": "\n\n".join(request.shared)}]
-        messages += [{"role": m.role, "content": "\n\n".join(m.parts)} for m in request.messages]
+        messages: list[dict[str, Any]] = [
+            {"role": "system", "content": "\n\n".join(request.shared)}
+        ]
+        messages += map(_message, request.messages)
         limit = "max_tokens" if self._own_server else "max_completion_tokens"
         return {
             "model": self._model,
@@ -130,8 +133,25 @@ class OpenAIChat:
                 }
                 for tool in request.tools
             ],
-            "tool_choice": {"type": "function", "function": {"name": request.tool}},
+            "tool_choice": (
+                "required"
+                if request.free
+                else {"type": "function", "function": {"name": request.tool}}
+            ),
+            **({"parallel_tool_calls": False} if request.free else {}),
         }
+
+
+def _message(message: Message) -> dict[str, Any]:
+    """A message as the protocol has it."""
+    text = "\n\n".join(message.parts)
+    if message.result_of:
+        return {"role": "tool", "tool_call_id": message.result_of, "content": text}
+    if (call := message.call) is None:
+        return {"role": message.role, "content": text}
+    function = {"name": call.tool, "arguments": json.dumps(dict(call.arguments))}
+    made = {"id": call.id, "type": "function", "function": function}
+    return {"role": message.role, "content": text or None, "tool_calls": [made]}
 
 
 class _Heard:
@@ -140,6 +160,8 @@ class _Heard:
     def __init__(self) -> None:
         self._text: list[str] = []
         self._form: list[str] = []
+        self._tool = ""
+        self._call = ""
         self._refusal = False
         self._stop = ""
         self._model = ""
@@ -166,8 +188,10 @@ class _Heard:
                 self._refusal = True
                 self._text.append(choice.delta.refusal)
             for call in choice.delta.tool_calls or ():
-                if call.index in (0, None) and call.function and call.function.arguments:
-                    self._form.append(call.function.arguments)
+                if call.index in (0, None) and call.function:
+                    self._tool = self._tool or call.function.name or ""
+                    self._call = self._call or call.id or ""
+                    self._form.append(call.function.arguments or "")
             self._stop = choice.finish_reason or self._stop
 
     def answer(self, request: Request) -> Answer:
@@ -179,6 +203,8 @@ class _Heard:
             text=text,
             usage=self._usage or self.lost(request),
             model=keys.redact(self._model),
+            tool=keys.redact(self._tool),
+            call=keys.redact(self._call),
         )
 
     def cut_off(self, request: Request, why: str) -> Answer:
