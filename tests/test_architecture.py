@@ -69,7 +69,7 @@ ALLOWED = {
 }
 JOINS_ALL = {
     *("ablations", "api", "cli", "energy_runs", "recordings", "reevaluate", "start", "suite"),
-    *("winners", "__main__"),
+    *("run_check", "winners", "__main__"),
 }
 
 
