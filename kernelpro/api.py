@@ -8,7 +8,7 @@ print(result.table())
 """
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -182,6 +182,7 @@ def search(
     jobs: int | None = None,
     stop_ratio: float | None = None,
     observer: Observer | None = None,
+    make_bench: Callable[..., Bench] = Bench,
 ) -> Result:
     """Search for a faster kernel and keep every step in a memory file.
 
@@ -217,6 +218,8 @@ def search(
         stop_ratio: end when the best is within this factor of the speed of light, 0 for never;
             default `STOP_RATIO` of the target.
         observer: told of progress.
+        make_bench: makes what measures candidates, called as `Bench` is; another one gives
+            measurements that were recorded, so that a search can be made again.
 
     Raises:
         KernelproError: the problem, target or memory file cannot be used; the message says why.
@@ -253,7 +256,9 @@ def search(
             if manager.has_plugin("propose_language"):
                 manager.unregister(name="propose_language")
             manager.register(ModelProposer(team), name="propose_model")
-        bench = stack.enter_context(Bench(start.problem, start.target, hooks, settings=start.judge))
+        bench = stack.enter_context(
+            make_bench(start.problem, start.target, hooks, settings=start.judge)
+        )
         same_machine(start, bench.machine)
         bench.remember(start.steps)
         budget = Budget(iterations=iterations, seconds=seconds)

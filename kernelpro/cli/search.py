@@ -151,7 +151,6 @@ def _suite(args: argparse.Namespace) -> int:
             ("--without", args.without),
             ("--json", args.json),
             ("--jobs", args.jobs),
-            ("--proposer", args.proposer),
         )
         if value
     ]
@@ -170,6 +169,9 @@ def _suite(args: argparse.Namespace) -> int:
         policy=args.policy,
         feedback=args.feedback,
         lessons=args.lessons,
+        proposer=args.proposer,
+        max_cost=args.max_cost,
+        max_tokens=args.max_tokens,
     )
     print(table(result))
     return 0 if any(found.best is not None for found in result.results) else 1
