@@ -15,9 +15,7 @@ import json, sys
 from pathlib import Path
 
 from benchmarks.suite_resume import differences, run, warm
-from kernelpro.profiling.speed_of_light import speed_of_light
-from kernelpro.records import Evaluation, Outcome, Timing
-from kernelpro.search.bench import Measured
+from tests.formula_bench import FormulaBench
 from tests.test_suite import GOOD, ROWS
 
 folder = Path(sys.argv[1])
@@ -26,45 +24,8 @@ folder = Path(sys.argv[1])
 (folder / "place" / "rows.py").write_text(ROWS)
 
 
-class Formula:
-    complaints = ()
-
-    def __init__(self, marks, problem, target):
-        self.marks, self.machine = marks, target.machine()
-        self.light = speed_of_light(problem, self.machine)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def remember(self, steps):
-        pass
-
-    def baseline(self):
-        self.marks.put("E", "baseline")
-        return Measured(evaluation=evaluation(1000.0))
-
-    def evaluate(self, candidate):
-        self.marks.put("E", candidate.id)
-        return Measured(evaluation=evaluation(200.0 + int(candidate.id[:2], 16) * 5))
-
-    def confirm(self, candidate):
-        self.marks.put("C", candidate.id)
-        return self.evaluate(candidate).evaluation
-
-
-def evaluation(us):
-    ratio = 1000.0 / us
-    timing = Timing(median_us=us, p20_us=us, p80_us=us, runs=9, baseline_us=1000.0,
-                    baseline="eager", speedup=ratio, speedup_low=ratio, speedup_high=ratio,
-                    clock="a formula")
-    return Evaluation(outcome=Outcome.ACCEPTED, timing=timing)
-
-
 def benches(marks):
-    return lambda problem, target, hooks, settings: Formula(marks, problem, target)
+    return lambda problem, target, hooks, settings: FormulaBench(problem, target, marks.put)
 
 
 options = {"target": "cpu", "iterations": 7, "slice_trials": 2}
