@@ -29,12 +29,13 @@ def test_a_newcomer_is_led_from_the_problem_to_the_report(kernelpro_command, tmp
     assert f"{recorded.steps[0].classification.sol_us:.1f} us, set by bytes" in shown
     tree = shown[places[2] : places[3]].partition("path.)")[2].splitlines()
     assert len([line for line in tree if line[2:].lstrip()[:1].isdigit()]) == len(recorded.steps)
-    assert f"Step {winner.index} is: {winner.candidate.rationale}" in shown
+    told = " ".join(shown.split())  # prose is folded
+    assert f"Step {winner.index} is: {winner.candidate.rationale}" in told
     finding = next(d for d in recorded.steps[winner.parent].diagnoses if d.detector == "dram_bound")
-    assert finding.bottleneck in shown
-    assert f"{timing.speedup:.2f}x faster than eager" in shown
+    assert finding.bottleneck in told
+    assert f"{timing.speedup:.2f}x faster than eager" in told
     assert "__global__" in shown[places[4] : places[5]]
-    assert "accept; 27 calls compared" in shown
+    assert "accept; 27 calls compared" in told
     assert (tmp_path / "runs" / "tour" / tour.REPORT).read_text().startswith("<!doctype html>")
 
 
