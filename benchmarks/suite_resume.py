@@ -239,10 +239,10 @@ def main() -> int:
     """Make the tape if there is none, kill, compare, and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tape", type=Path, required=True, help="folder; made if it is not there")
-    parser.add_argument("--iterations", type=int, default=48, help="trials of all problems")
+    parser.add_argument("--iterations", type=int, default=24, help="trials of all problems")
     parser.add_argument("--pairs", type=int, default=3, help="suites that are killed twice")
     args = parser.parse_args()
-    options: dict[str, Any] = {"target": "cpu", "iterations": args.iterations, "slice_trials": 4}
+    options: dict[str, Any] = {"target": "cpu", "iterations": args.iterations, "slice_trials": 2}
     with tempfile.TemporaryDirectory() as name:
         place = Path(name, "eight")
         place.mkdir()

@@ -8,23 +8,25 @@ print(result.table())
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kernelpro import export, subjects
+from kernelpro import export, focus, shape_dispatch, subjects
 from kernelpro.bench import Bench
 from kernelpro.energy.sample import TIER as ENERGY_TIER
 from kernelpro.errors import KernelproError, ModelError
 from kernelpro.isolation import Hooks
 from kernelpro.judge.audit import Audit, audited
-from kernelpro.judge.judge import Judge, JudgeSettings
+from kernelpro.judge.mix import court
+from kernelpro.judge.settings import JudgeSettings
 from kernelpro.lessons.session import Lessons
 from kernelpro.manager import create_plugin_manager
 from kernelpro.models import choose
 from kernelpro.models.tape import Tape, beside, refuse_leftover
 from kernelpro.plugins.propose_model import ModelProposer
+from kernelpro.problems import workloads
 from kernelpro.profiling.cpu import callgrind
 from kernelpro.profiling.speed_of_light import SpeedOfLight, speed_of_light
 from kernelpro.records import (
@@ -34,6 +36,7 @@ from kernelpro.records import (
     Machine,
     Outcome,
     Problem,
+    Proposal,
     Step,
     Verdict,
 )
@@ -276,7 +279,7 @@ def search(
         if team is not None and not team.replaying:
             team.keep_on(Tape(beside(journal.path), writing=True))
         learned.begin(journal.path, start.steps)
-        told = _Told(hooks, watch, learned)
+        told = _Told(hooks, watch, learned, bench.shapes if start.problem.workloads else [])
         engine = Search(
             start.problem,
             bench.machine,
@@ -305,6 +308,11 @@ def search(
             best = winner(engine.tree, confirmations)
         else:
             watch.stage("confirm")
+            if start.problem.workloads:
+                steps = [node.step for node in engine.tree]
+                made = shape_dispatch.compose(start.problem, bench.shapes, steps)
+                if made is not None and made[0].id not in engine.tree.first_with:
+                    engine.remember(made[0], bench.evaluate(made[0]), made[1], {})
             best = confirmed(engine.tree, bench, journal, confirmations)
     result = Result(
         problem=start.problem,
@@ -445,10 +453,12 @@ def check(
             Evaluation(outcome=Outcome.REFUSED, message=reason, verdict=refused),
             tuple(hooks.complaints),
         )
-    light = speed_of_light(task, chosen.machine())
-    with Judge(task, chosen, settings=settings, sol_us=light.sol_us) as court:
+    machine = chosen.machine()
+    with court(
+        task, chosen, settings=settings, sol_us=lambda shape: speed_of_light(shape, machine).sol_us
+    ) as judging:
         build = chosen.build(subject)
-        with court.judging(subject, build) as (evaluation, _):
+        with judging.judging(subject, build) as (evaluation, _):
             return task, evaluation, tuple(hooks.complaints)
 
 
@@ -465,18 +475,30 @@ def audit(
         KernelproError: the problem or the target cannot be used.
     """
     chosen = usable(target)
-    return audited(load(problem, chosen, sizes, precision), chosen.device)
+    task = load(problem, chosen, sizes, precision)
+    made = [audited(shape, chosen.device) for shape in workloads.shapes(task)]
+    findings = dict.fromkeys(finding for each in made for finding in each.findings)
+    return replace(made[0], findings=tuple(findings), seconds=sum(each.seconds for each in made))
 
 
 class _Told:
     """The hooks as the search calls them; lessons and the observer are told of each step."""
 
-    def __init__(self, hooks: Hooks, watch: Observer, learned: Lessons) -> None:
-        self.propose = hooks.propose
+    def __init__(
+        self, hooks: Hooks, watch: Observer, learned: Lessons, shapes: Sequence[Problem]
+    ) -> None:
+        self._shapes = shapes
         self.reject = hooks.reject
         self.reward = hooks.reward
         self.engine: Search | None = None
         self._hooks, self._watch, self._learned = hooks, watch, learned
+
+    def propose(self, proposal: Proposal) -> Candidate | None:
+        """Ask for a candidate; of a mix for one shape after the other, until there is one."""
+        for shape in focus.order(proposal, self._shapes):
+            if (found := self._hooks.propose(focus.at(proposal, shape))) is not None:
+                return found
+        return None if self._shapes else self._hooks.propose(proposal)
 
     def step_finished(self, step: Step) -> None:
         self._learned.stepped(step)

@@ -14,11 +14,13 @@ from pathlib import Path
 from types import TracebackType
 
 from kernelpro.isolation import Hooks
-from kernelpro.judge.judge import Judge, JudgeSettings, Session
+from kernelpro.judge.judge import JudgeSettings, Session
+from kernelpro.judge.mix import Mix, court
+from kernelpro.problems import workloads
 from kernelpro.profiling import roofline
 from kernelpro.profiling.dispatch import Dispatcher
 from kernelpro.profiling.sass import ahead
-from kernelpro.profiling.speed_of_light import speed_of_light
+from kernelpro.profiling.speed_of_light import SpeedOfLight, speed_of_light
 from kernelpro.records import (
     Build,
     Candidate,
@@ -44,7 +46,8 @@ class Bench:
     Attributes:
         problem: what the candidates must compute.
         machine: what they run on, with its measured peaks.
-        light: the speed of light of the problem on the machine.
+        light: the speed of light of the problem on the machine; of a mix that of the mean call.
+        shapes: the problem at each workload of a mix; itself where it is none.
         complaints: sentences about detectors that failed.
     """
 
@@ -71,10 +74,15 @@ class Bench:
         self.target = target
         self.hooks = hooks
         self.machine: Machine = target.machine()
-        self.light = speed_of_light(problem, self.machine)
+        self.shapes = workloads.shapes(problem)
+        self.light = _light(problem, self.shapes, self.machine)
         self.dispatcher = Dispatcher(hooks.detectors(), hooks.origins())
-        self.judge = Judge(
-            problem, target, settings=settings or JudgeSettings(), sol_us=self.light.sol_us
+        self.judge = court(
+            problem,
+            target,
+            settings=settings or JudgeSettings(),
+            sol_us=lambda shape: speed_of_light(shape, self.machine).sol_us,
+            partial=True,
         )
         self._seen: dict[str, str] = {}
         self._best = 0.0
@@ -102,7 +110,10 @@ class Bench:
         """Know what earlier steps of a resumed search showed: machine code and best speed-up."""
         for step in steps:
             if step.index == 0 and step.evaluation.timing is not None:
-                self.judge.use_baseline(step.evaluation.timing.baseline)
+                if isinstance(self.judge, Mix):
+                    self.judge.go_on_from(step.evaluation)
+                else:
+                    self.judge.use_baseline(step.evaluation.timing.baseline)
             if step.index and step.evaluation.outcome is Outcome.ACCEPTED:
                 self._best = max(self._best, _speedup(step.evaluation))
             build = step.evaluation.build
@@ -186,16 +197,20 @@ class Bench:
         phases: dict[str, float],
     ) -> Measured:
         began = time.perf_counter()
+        whole, problem = evaluation, self.problem
+        if isinstance(self.judge, Mix):  # profiled at one shape, whose own numbers explain it
+            problem = self.shapes[self.judge.looked_at]
+            evaluation = replace(whole, timing=whole.shapes[self.judge.looked_at].timing, shapes=())
         # What theory says decides which detectors run, so it is asked before anything is measured.
-        theory = roofline.classify(self.problem, self.machine, evaluation, Profile())
+        theory = roofline.classify(problem, self.machine, evaluation, Profile())
         names = self.dispatcher.needs(self.target.name, theory.theory) | self.extra
-        profile = self.hooks.collect(self.problem, candidate, evaluation, names, session)
-        classification = roofline.classify(self.problem, self.machine, evaluation, profile)
+        profile = self.hooks.collect(problem, candidate, evaluation, names, session)
+        classification = roofline.classify(problem, self.machine, evaluation, profile)
         phases["profile"] = time.perf_counter() - began
         began = time.perf_counter()
         diagnoses = self.dispatcher.diagnose(
             Evidence(
-                problem=self.problem,
+                problem=problem,
                 candidate=candidate,
                 machine=self.machine,
                 evaluation=evaluation,
@@ -204,13 +219,25 @@ class Bench:
             )
         )
         phases["diagnose"] = time.perf_counter() - began
+        if whole.shapes:
+            classification = replace(classification, sol_us=self.light.sol_us)
         return Measured(
-            evaluation=evaluation,
+            evaluation=whole,
             profile=profile,
             classification=classification,
             diagnoses=diagnoses,
             phases_s=phases,
         )
+
+
+def _light(problem: Problem, shapes: list[Problem], machine: Machine) -> SpeedOfLight:
+    """The speed of light; of a mix the weighted mean of its shapes'."""
+    light = speed_of_light(problem, machine)
+    if not problem.workloads:
+        return light
+    each = [speed_of_light(shape, machine).sol_us for shape in shapes]
+    weights = [workload.weight for workload in problem.workloads]
+    return replace(light, sol_us=workloads.weighted(each, weights))
 
 
 def _unprofiled(evaluation: Evaluation, phases: dict[str, float]) -> Measured:

@@ -17,6 +17,7 @@ from kernelpro import __version__, export, start, subjects
 from kernelpro.errors import KernelproError
 from kernelpro.isolation import Hooks
 from kernelpro.judge.judge import Judge
+from kernelpro.judge.mix import Mix, court
 from kernelpro.judge.settings import JudgeSettings
 from kernelpro.manager import create_plugin_manager
 from kernelpro.problems import kernelbench as library
@@ -118,10 +119,10 @@ def check(
         try:
             named = library.find(place, level, number)
             problem = start.load(named, chosen, sizes, precision)
-            court = _Court(problem, chosen, settings, hooks, file, folder.name)
+            held = _Court(problem, chosen, settings, hooks, file, folder.name)
         except KernelproError as error:
-            court, words = None, str(error)
-        with court or _NOTHING as bench:
+            held, words = None, str(error)
+        with held or _NOTHING as bench:
             for sample in several:
                 claim = claims.get((level, number, sample.sample), Claim())
                 if bench is None:
@@ -191,7 +192,7 @@ class _Court:
         self._began = time.monotonic()
         self._steps: list[Step] = []
         self._journal: memory.Memory | None = None
-        self._judge: Judge | None = None
+        self._judge: Judge | Mix | None = None
         self._broken = ""
 
     def __enter__(self) -> "_Court":
@@ -250,8 +251,11 @@ class _Court:
 
     def _evaluate(self, subject: Candidate) -> Evaluation:
         if self._judge is None:
-            self._judge = Judge(
-                self._problem, self._target, settings=self._settings, sol_us=self._sol_us
+            self._judge = court(
+                self._problem,
+                self._target,
+                settings=self._settings,
+                sol_us=lambda shape: speed_of_light(shape, self._machine).sol_us,
             )
         if not self._steps:
             reference = Candidate(source=self._problem.source, author="reference")

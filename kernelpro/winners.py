@@ -1,6 +1,7 @@
 """Which step of a search wins: the fastest that holds when it is judged again from scratch."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from kernelpro.records import Confirmation, Outcome, Step
@@ -18,7 +19,7 @@ def confirmed(
     tree: Tree, bench: "Bench", journal: Memory, confirmations: list[Confirmation]
 ) -> Step | None:
     """Judge the best steps again until one holds; return its step."""
-    for step in _contenders(tree)[:CONFIRM_AT_MOST]:
+    for step in islice(_contenders(tree), CONFIRM_AT_MOST):
         known = next((c for c in confirmations if c.step == step.index), None)
         if known is None:
             known = Confirmation(step=step.index, evaluation=bench.confirm(step.candidate))
@@ -38,8 +39,8 @@ def winner(tree: Tree, confirmations: Iterable[Confirmation]) -> Step | None:
     return None
 
 
-def _contenders(tree: Tree) -> list[Step]:
-    """Accepted steps that are faster than the baseline, fastest first."""
+def _contenders(tree: Tree) -> Iterator[Step]:
+    """Accepted steps that are faster than the baseline, fastest first; of a mix, at every shape."""
     steps = [
         node.step
         for node in tree
@@ -48,7 +49,8 @@ def _contenders(tree: Tree) -> list[Step]:
         and (timing := node.step.evaluation.timing) is not None
         and timing.faster
     ]
-    return sorted(steps, key=lambda s: (-_speedup(s), s.index))
+    ranked = sorted(steps, key=lambda s: (-_speedup(s), s.index))
+    return (step for step in ranked if step.evaluation.at_every_shape)
 
 
 def _speedup(step: Step) -> float:

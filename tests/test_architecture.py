@@ -49,6 +49,8 @@ ALLOWED = {
     "isolation": {"errors", "hookspecs", "manager", "records"},
     "report": {"records"},
     "export": {"errors", "records", "report"},
+    "focus": {"records"},
+    "shape_dispatch": {"errors", "records"},
     "report_page": {"errors", "ranking", "records", "report", "runs"},
     "runs": {"errors", "records", "search", "winners"},
     "scoring": {"errors", "export", "records", "runs"},
@@ -65,7 +67,7 @@ ALLOWED = {
         "targets",
     },
     "doctor": {"", "models", "profiling", "targets"},
-    "bench": {"isolation", "judge", "profiling", "records", "search", "targets"},
+    "bench": {"isolation", "judge", "problems", "profiling", "records", "search", "targets"},
 }
 JOINS_ALL = {
     *("ablations", "api", "cli", "energy_runs", "recordings", "reevaluate", "start", "suite"),
