@@ -35,7 +35,8 @@ def test_a_newcomer_is_led_from_the_problem_to_the_report(kernelpro_command, tmp
     assert finding.bottleneck in told
     assert f"{timing.speedup:.2f}x faster than eager" in told
     assert "__global__" in shown[places[4] : places[5]]
-    assert "accept; 27 calls compared" in told
+    verdict = recorded.confirmations[-1].evaluation.verdict
+    assert f"{verdict.decision}; {verdict.calls_compared} calls compared" in told
     assert (tmp_path / "runs" / "tour" / tour.REPORT).read_text().startswith("<!doctype html>")
 
 
