@@ -495,8 +495,9 @@ class _Told:
 
     def propose(self, proposal: Proposal) -> Candidate | None:
         """Ask for a candidate; of a mix for one shape after the other, until there is one."""
-        for shape in focus.order(proposal, self._shapes):
-            if (found := self._hooks.propose(focus.at(proposal, shape))) is not None:
+        for place in focus.order(proposal, len(self._shapes)):
+            asked = focus.at(proposal, self._shapes[place], place)
+            if (found := self._hooks.propose(asked)) is not None:
                 return found
         return None if self._shapes else self._hooks.propose(proposal)
 

@@ -68,7 +68,7 @@ def get_init_inputs():
 def commands(page):
     """The lines of a page that call kernelpro, as words, and the file that output goes to."""
     for line in page.read_text(encoding="utf-8").splitlines():
-        if match := re.match(r" {4,}(?:python -m kernelpro|kernelpro) (.*)", line):
+        if match := re.match(r" {4,}(?:(?:\.venv/bin/)?python -m kernelpro|kernelpro) (.*)", line):
             words = shlex.split(match[1], comments=True)
             target = words[words.index(">") + 1] if ">" in words else ""
             yield words[: words.index(">")] if target else words, target
@@ -116,7 +116,7 @@ def place(tmp_path_factory):
     }.items():
         header = replace(held.header, problem=replace(held.header.problem, origin=origin))
         with memory.create(folder / "runs" / name, header) as journal:
-            for step in held.steps[:14]:
+            for step in held.steps:
                 journal.append(getattr(step, "whole", step))
             for confirmation in held.confirmations:
                 journal.append_confirmation(confirmation)

@@ -1,5 +1,7 @@
 """A suite of small problems, searched for real on the CPU: killed, resumed, told in a table."""
 
+from typing import Any
+
 import pytest
 
 from kernelpro import suite
@@ -107,7 +109,12 @@ def test_models_share_the_budget_of_a_suite_and_its_tapes_replay_it(tmp_path, mo
     for number in range(2):
         source = scripted.PROBLEM.replace("get_inputs():", f"get_inputs():  # {number}")
         (place / f"problem{number}.py").write_text(source)
-    options = {"target": "cpu", "iterations": 5, "slice_trials": 2, "make_bench": make_bench}
+    options: dict[str, Any] = {
+        "target": "cpu",
+        "iterations": 5,
+        "slice_trials": 2,
+        "make_bench": make_bench,
+    }
     monkeypatch.setenv("KERNELPRO_CONFIG", str(tmp_path / "config"))
     monkeypatch.setenv("KERNELPRO_MODELS_RETRY_FIRST_S", "0.001")
     with Server("anthropic", scripted.Team()) as server:

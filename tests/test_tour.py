@@ -20,8 +20,11 @@ def test_a_newcomer_is_led_from_the_problem_to_the_report(kernelpro_command, tmp
     done = kernelpro_command("tour", cwd=tmp_path, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
     (recorded,) = runs.read(tmp_path / "runs" / "tour" / tour.MEMORY)
-    winner = recorded.best
-    timing = recorded.confirmations[-1].evaluation.timing
+    winner, again = recorded.best, recorded.confirmations[-1].evaluation
+    assert winner is not None
+    assert winner.parent is not None
+    assert again.timing is not None
+    assert again.verdict is not None
     shown = done.stdout
     places = [shown.index(f"\n{n}/6  ") for n in range(1, 7)]
     assert places == sorted(places)
@@ -33,10 +36,9 @@ def test_a_newcomer_is_led_from_the_problem_to_the_report(kernelpro_command, tmp
     assert f"Step {winner.index} is: {winner.candidate.rationale}" in told
     finding = next(d for d in recorded.steps[winner.parent].diagnoses if d.detector == "dram_bound")
     assert finding.bottleneck in told
-    assert f"{timing.speedup:.2f}x faster than eager" in told
+    assert f"{again.timing.speedup:.2f}x faster than eager" in told
     assert "__global__" in shown[places[4] : places[5]]
-    verdict = recorded.confirmations[-1].evaluation.verdict
-    assert f"{verdict.decision}; {verdict.calls_compared} calls compared" in told
+    assert f"{again.verdict.decision}; {again.verdict.calls_compared} calls compared" in told
     assert (tmp_path / "runs" / "tour" / tour.REPORT).read_text().startswith("<!doctype html>")
 
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from kernelpro.problems import workloads
 from kernelpro.profiling.speed_of_light import speed_of_light
 from kernelpro.records import DISPATCH, Candidate, Evaluation, Outcome, Step, Timing
 from kernelpro.search.bench import Measured
+from kernelpro.search.policy import by_name
 from kernelpro.search.replay import first_disagreement
 from tests.formula_bench import FormulaBench
 
@@ -131,6 +133,7 @@ RAISES = Evaluation(outcome=Outcome.RUNTIME_ERROR, message="not made for this sh
 def test_the_score_is_the_weighted_time_and_its_interval_takes_all_ends_at_once(mix):
     parts = [accepted(100.0, 2.0, 1.25), accepted(10.0, 1.0, 1.25), accepted(1.0, 0.5, 1.25)]
     found = combine(list(zip(mix.workloads, parts, strict=True)), [0.0] * 3, partial=True)
+    assert found.timing is not None
     assert found.timing.baseline_us == pytest.approx((10 * 100 + 60 * 10 + 30 * 1) / 100)
     assert found.timing.median_us == pytest.approx((10 * 50 + 60 * 10 + 30 * 2) / 100)
     assert found.timing.speedup == pytest.approx(1630 / 1160)
@@ -143,6 +146,7 @@ def test_where_it_raises_the_reference_counts_in_a_search_and_nowhere_else(mix):
     found = combine(parts, [100.0, 10.0, 1.0], partial=True)
     assert found.outcome is Outcome.ACCEPTED
     assert not found.at_every_shape
+    assert found.timing is not None
     assert found.timing.speedup == pytest.approx(1630 / (500 + 600 + 30))
     assert "raises at rows = 24, decode" in found.message
     strict = combine(parts, [100.0, 10.0, 1.0], partial=False)
@@ -180,7 +184,9 @@ def test_different_winners_at_different_shapes_become_one_file_that_the_judge_ac
 ):
     shapes = workloads.shapes(mix)
     steps = steps_of(mix, {96: 2.0}, {96: 3.0, 24: 1.2}, {24: 1.5, 4: 0.9})
-    candidate, parent = shape_dispatch.compose(mix, shapes, steps)
+    made = shape_dispatch.compose(mix, shapes, steps)
+    assert made is not None
+    candidate, parent = made
     assert parent == 2
     assert "rows = 96 by step 2, rows = 24 by step 3, decode by torch" in candidate.rationale
     assert "\nthat is not indented" in candidate.source
@@ -247,19 +253,25 @@ class MixBench(FormulaBench):
 
 
 def test_a_search_makes_kernels_for_each_shape_and_its_winner_chooses_among_them(mix, tmp_path):
-    options = {"target": "cpu", "memory_file": tmp_path / "mix.jsonl", "make_bench": MixBench}
+    options: dict[str, Any] = {
+        "target": "cpu",
+        "memory_file": tmp_path / "mix.jsonl",
+        "make_bench": MixBench,
+    }
     result = api.search(mix.origin, iterations=4, **options)
     served = [
         tuple(shape.name for shape in step.evaluation.shapes if shape.timing is not None)
         for step in result.steps[1:5]
     ]
     assert served[:3] == [("rows = 24",), ("decode",), ("rows = 96",)]  # the heaviest first
+    assert result.best is not None
+    assert result.kernel is not None
     assert result.best.candidate.author == DISPATCH
     assert result.kernel.read_text().endswith(result.best.candidate.source)
     assert any(line.startswith("At decode (weight 30): ") for line in result.summary.why)
     again = api.replay(result.memory)
     assert again.best == result.best
-    assert first_disagreement(again.steps, api.by_name("mcts")) is None
+    assert first_disagreement(again.steps, by_name("mcts")) is None
     more = api.search(None, iterations=6, resume=True, **options)
     assert len(more.steps) > len(result.steps)
     assert more.steps[: len(result.steps)] == result.steps
