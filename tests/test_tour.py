@@ -22,6 +22,8 @@ def test_a_newcomer_is_led_from_the_problem_to_the_report(kernelpro_command, tmp
     (recorded,) = runs.read(tmp_path / "runs" / "tour" / tour.MEMORY)
     winner, again = recorded.best, recorded.confirmations[-1].evaluation
     assert winner is not None
+    light = recorded.steps[0].classification
+    assert light is not None
     assert winner.parent is not None
     assert again.timing is not None
     assert again.verdict is not None
@@ -29,7 +31,7 @@ def test_a_newcomer_is_led_from_the_problem_to_the_report(kernelpro_command, tmp
     places = [shown.index(f"\n{n}/6  ") for n in range(1, 7)]
     assert places == sorted(places)
     assert "class Model(nn.Module)" in shown
-    assert f"{recorded.steps[0].classification.sol_us:.1f} us, set by bytes" in shown
+    assert f"{light.sol_us:.1f} us, set by bytes" in shown
     tree = shown[places[2] : places[3]].partition("path.)")[2].splitlines()
     assert len([line for line in tree if line[2:].lstrip()[:1].isdigit()]) == len(recorded.steps)
     told = " ".join(shown.split())  # prose is folded
