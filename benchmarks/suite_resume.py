@@ -3,12 +3,13 @@
     python -m benchmarks.suite_resume --tape DIR > results/cpu/suite_resume.txt
 
 A real search of a suite on the CPU target, all judged and timed, is the tape: what it measured of a
-candidate, and of a winner that was judged again, is what that candidate gives from then on. Then
-the suite is searched three times more, each in processes of their own: once without a kill, and
-with two kills at other moments a time. Allocation, proposers, gates, policy, memory files and score
-are the product's. Compared are the suite's table, what `kernelpro score` prints, every memory
-file's steps with all but their wall times, the winners' files, and the number of measurements: a
-candidate whose step was on disk is not measured again.
+candidate, and of a winner that was judged again, is what that candidate gives from then on. (A tape
+that was ended before a winner was judged again gives what the search measured of it.) Then the
+suite is searched again, each time in processes of its own: once without a kill, and some times with
+two kills at different moments. Allocation, proposers, gates, policy, memory files and score are the
+product's. Compared are the suite's table, what `kernelpro score` prints, every memory file's steps
+with all but their wall times, the winners' files, and the number of measurements: a candidate whose
+step was on disk is not measured again.
 """
 
 import argparse
@@ -30,7 +31,6 @@ from benchmarks.kill_resume import Marks, slow_disk, state
 from kernelpro import problems, suite
 from kernelpro.bench import Bench
 from kernelpro.cli.standings import table
-from kernelpro.errors import KernelproError
 from kernelpro.isolation import Hooks
 from kernelpro.judge.settings import JudgeSettings
 from kernelpro.profiling.speed_of_light import speed_of_light
@@ -102,11 +102,9 @@ class TapeBench:
         return self._tape.evaluate(candidate)
 
     def confirm(self, candidate: Candidate) -> Evaluation:
-        """What judging it again gave."""
+        """What judging it again gave, or the search where the tape ended before that."""
         self._marks.put("C", candidate.id)
-        if candidate.id not in self._again:
-            raise KernelproError(f"candidate {candidate.id} was not judged again on the tape")
-        return self._again[candidate.id]
+        return self._again.get(candidate.id) or self._tape.evaluate(candidate).evaluation
 
 
 @dataclass(kw_only=True)
