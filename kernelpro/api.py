@@ -8,18 +8,19 @@ print(result.table())
 """
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kernelpro import export, subjects
+from kernelpro import export, focus, shape_dispatch, subjects
 from kernelpro.bench import Bench
 from kernelpro.energy.sample import TIER as ENERGY_TIER
 from kernelpro.errors import KernelproError, ModelError
 from kernelpro.isolation import Hooks
 from kernelpro.judge.audit import Audit, audited
-from kernelpro.judge.judge import Judge, JudgeSettings
+from kernelpro.judge.mix import court
+from kernelpro.judge.settings import JudgeSettings
 from kernelpro.lessons.session import Lessons
 from kernelpro.manager import create_plugin_manager
 from kernelpro.models import choose
@@ -27,6 +28,7 @@ from kernelpro.models.tape import Tape, beside, refuse_leftover
 from kernelpro.objective import EDP, Objective, asked_for, recorded, same_objective
 from kernelpro.plugins.propose_model import ModelProposer
 from kernelpro.plugins.reward_energy import EnergyReward
+from kernelpro.problems import workloads
 from kernelpro.profiling.cpu import callgrind
 from kernelpro.profiling.speed_of_light import SpeedOfLight, speed_of_light
 from kernelpro.records import (
@@ -36,6 +38,7 @@ from kernelpro.records import (
     Machine,
     Outcome,
     Problem,
+    Proposal,
     Step,
     Verdict,
 )
@@ -192,6 +195,7 @@ def search(
     within: float | None = None,
     stop_ratio: float | None = None,
     observer: Observer | None = None,
+    make_bench: Callable[..., Bench] | None = None,
 ) -> Result:
     """Search for a faster kernel and keep every step in a memory file.
 
@@ -234,6 +238,8 @@ def search(
         stop_ratio: end when the best is within this factor of the speed of light, 0 for never;
             default `STOP_RATIO` of the target.
         observer: told of progress.
+        make_bench: makes what measures candidates, called as `Bench` is; another one gives
+            measurements that were recorded, so that a search can be made again.
 
     Raises:
         KernelproError: the problem, target or memory file cannot be used; the message says why.
@@ -276,16 +282,20 @@ def search(
             if manager.has_plugin("propose_language"):
                 manager.unregister(name="propose_language")
             manager.register(ModelProposer(team), name="propose_model")
-        bench = slots.bench(
-            start.problem,
-            start.target,
-            hooks,
-            start.judge,
-            devices=devices,
-            executor=executor,
-            objective=goal,
-            block=block,
-        )
+        bench: Bench | SlotBench
+        if make_bench is not None:
+            bench = make_bench(start.problem, start.target, hooks, settings=start.judge)
+        else:
+            bench = slots.bench(
+                start.problem,
+                start.target,
+                hooks,
+                start.judge,
+                devices=devices,
+                executor=executor,
+                objective=goal,
+                block=block,
+            )
         if isinstance(bench, SlotBench):
             stack.callback(bench.close)  # it may be connected to a cluster already
             pace = slots.pace(pace, bench.slots, asked=jobs is not None)
@@ -307,7 +317,7 @@ def search(
         if team is not None and not team.replaying:
             team.keep_on(Tape(beside(journal.path), writing=True))
         learned.begin(journal.path, start.steps)
-        told = _Told(hooks, watch, learned)
+        told = _Told(hooks, watch, learned, bench.shapes if start.problem.workloads else [])
         engine = Search(
             start.problem,
             bench.machine,
@@ -338,6 +348,12 @@ def search(
             best = winner(engine.tree, confirmations, goal)
         else:
             watch.stage("confirm")
+            if start.problem.workloads:
+                steps = [node.step for node in engine.tree]
+                shapes = workloads.shapes(start.problem)
+                made = shape_dispatch.compose(start.problem, shapes, steps)
+                if made is not None and made[0].id not in engine.tree.first_with:
+                    engine.remember(made[0], bench.evaluate(made[0]), made[1], {})
             best = confirmed(engine.tree, bench, journal, confirmations, goal)
     result = Result(
         problem=start.problem,
@@ -478,10 +494,12 @@ def check(
             Evaluation(outcome=Outcome.REFUSED, message=reason, verdict=refused),
             tuple(hooks.complaints),
         )
-    light = speed_of_light(task, chosen.machine())
-    with Judge(task, chosen, settings=settings, sol_us=light.sol_us) as court:
+    machine = chosen.machine()
+    with court(
+        task, chosen, settings=settings, sol_us=lambda shape: speed_of_light(shape, machine).sol_us
+    ) as judging:
         build = chosen.build(subject)
-        with court.judging(subject, build) as (evaluation, _):
+        with judging.judging(subject, build) as (evaluation, _):
             return task, evaluation, tuple(hooks.complaints)
 
 
@@ -498,7 +516,10 @@ def audit(
         KernelproError: the problem or the target cannot be used.
     """
     chosen = usable(target)
-    return audited(load(problem, chosen, sizes, precision), chosen.device)
+    task = load(problem, chosen, sizes, precision)
+    made = [audited(shape, chosen.device) for shape in workloads.shapes(task)]
+    findings = dict.fromkeys(finding for each in made for finding in each.findings)
+    return replace(made[0], findings=tuple(findings), seconds=sum(each.seconds for each in made))
 
 
 def _stop_ratio(start: Start, goal: Objective) -> float:
@@ -509,12 +530,22 @@ def _stop_ratio(start: Start, goal: Objective) -> float:
 class _Told:
     """The hooks as the search calls them; lessons and the observer are told of each step."""
 
-    def __init__(self, hooks: Hooks, watch: Observer, learned: Lessons) -> None:
-        self.propose = hooks.propose
+    def __init__(
+        self, hooks: Hooks, watch: Observer, learned: Lessons, shapes: Sequence[Problem]
+    ) -> None:
+        self._shapes = shapes
         self.reject = hooks.reject
         self.reward = hooks.reward
         self.engine: Search | None = None
         self._hooks, self._watch, self._learned = hooks, watch, learned
+
+    def propose(self, proposal: Proposal) -> Candidate | None:
+        """Ask for a candidate; of a mix for one shape after the other, until there is one."""
+        for place in focus.order(proposal, len(self._shapes)):
+            asked = focus.at(proposal, self._shapes[place], place)
+            if (found := self._hooks.propose(asked)) is not None:
+                return found
+        return None if self._shapes else self._hooks.propose(proposal)
 
     def step_finished(self, step: Step) -> None:
         self._learned.stepped(step)

@@ -12,13 +12,16 @@ from pathlib import Path
 from types import TracebackType
 
 from kernelpro.builds import Builds
+from kernelpro.errors import SettingsError
 from kernelpro.isolation import Hooks
 from kernelpro.judge.judge import Judge, JudgeSettings, Session
+from kernelpro.judge.mix import Mix, court
 from kernelpro.objective import Objective
+from kernelpro.problems import workloads
 from kernelpro.profiling import roofline
 from kernelpro.profiling.dispatch import Dispatcher
 from kernelpro.profiling.sass import ahead
-from kernelpro.profiling.speed_of_light import speed_of_light
+from kernelpro.profiling.speed_of_light import SpeedOfLight, speed_of_light
 from kernelpro.records import (
     Build,
     Candidate,
@@ -45,7 +48,8 @@ class Bench:
     Attributes:
         problem: what the candidates must compute.
         machine: what they run on, with its measured peaks.
-        light: the speed of light of the problem on the machine.
+        light: the speed of light of the problem on the machine; of a mix that of the mean call.
+        shapes: the problem at each workload of a mix; itself where it is none.
         busy: counts a device's busy time by its name; with one device the search does.
         complaints: sentences about detectors that failed.
     """
@@ -75,7 +79,13 @@ class Bench:
 
         Raises:
             NoMeter: the objective needs joules, and nothing here counts them.
+            SettingsError: it needs them of a workload mix.
         """
+        if problem.workloads and objective is not None and objective.weighs:
+            raise SettingsError(
+                f"a workload mix is searched for speed, but the objective is {objective.name}; "
+                "search one of its shapes (--size), or leave --objective out"
+            )
         self.extra = extra
         self.problem = problem
         self.target = target
@@ -84,10 +94,15 @@ class Bench:
         # Opened before anything of ours runs on the device, so that others are known.
         self._scale = Scale(target.device) if self.objective.weighs else None
         self.machine: Machine = target.machine()
-        self.light = speed_of_light(problem, self.machine)
+        self.shapes = workloads.shapes(problem)
+        self.light = _light(problem, self.shapes, self.machine)
         self.dispatcher = Dispatcher(hooks.detectors(), hooks.origins())
-        self.judge = Judge(
-            problem, target, settings=settings or JudgeSettings(), sol_us=self.light.sol_us
+        self.judge = court(
+            problem,
+            target,
+            settings=settings or JudgeSettings(),
+            sol_us=lambda shape: speed_of_light(shape, self.machine).sol_us,
+            partial=True,
         )
         self.busy: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
         self._best = 0.0
@@ -120,7 +135,10 @@ class Bench:
         self._builds.remember(steps)
         for step in steps:
             if step.index == 0 and step.evaluation.timing is not None:
-                self.judge.use_baseline(step.evaluation.timing.baseline)
+                if isinstance(self.judge, Mix):
+                    self.judge.go_on_from(step.evaluation)
+                else:
+                    self.judge.use_baseline(step.evaluation.timing.baseline)
             if step.index and step.evaluation.outcome is Outcome.ACCEPTED:
                 self._best = max(self._best, speedup(step.evaluation))
 
@@ -128,7 +146,7 @@ class Bench:
         """Run, time and profile the reference itself: the root of the search."""
         candidate = Candidate(source=self.problem.source, language="torch", author="reference")
         evaluation = self.judge.baseline()
-        if self._scale is not None:
+        if self._scale is not None and isinstance(self.judge, Judge):
             evaluation = self._scale.weigh(self.judge, evaluation, None)
         measured = self._examine(candidate, evaluation, self.judge.baseline_session(), {})
         # A profiler leaves hooks in the process that it watched; candidates are timed against one
@@ -173,7 +191,8 @@ class Bench:
                 words = f"{evaluation.message}; not profiled: far slower than the best so far"
                 return unprofiled(replace(evaluation, message=words), phases)
             self._best = max(self._best, found)
-            if self._scale is not None and self.objective.inside(found, self._best):
+            inside = self.objective.inside(found, self._best)
+            if self._scale is not None and isinstance(self.judge, Judge) and inside:
                 began = time.perf_counter()
                 evaluation = self._scale.weigh(self.judge, evaluation, session)
                 phases["weigh"] = time.perf_counter() - began
@@ -191,16 +210,20 @@ class Bench:
         phases: dict[str, float],
     ) -> Measured:
         began = time.perf_counter()
+        whole, problem = evaluation, self.problem
+        if isinstance(self.judge, Mix):  # profiled at one shape, whose own numbers explain it
+            problem = self.shapes[self.judge.looked_at]
+            evaluation = replace(whole, timing=whole.shapes[self.judge.looked_at].timing, shapes=())
         # What theory says decides which detectors run, so it is asked before anything is measured.
-        theory = roofline.classify(self.problem, self.machine, evaluation, Profile())
+        theory = roofline.classify(problem, self.machine, evaluation, Profile())
         names = self.dispatcher.needs(self.target.name, theory.theory) | self.extra
-        profile = self.hooks.collect(self.problem, candidate, evaluation, names, session)
-        classification = roofline.classify(self.problem, self.machine, evaluation, profile)
+        profile = self.hooks.collect(problem, candidate, evaluation, names, session)
+        classification = roofline.classify(problem, self.machine, evaluation, profile)
         phases["profile"] = time.perf_counter() - began
         began = time.perf_counter()
         diagnoses = self.dispatcher.diagnose(
             Evidence(
-                problem=self.problem,
+                problem=problem,
                 candidate=candidate,
                 machine=self.machine,
                 evaluation=evaluation,
@@ -209,13 +232,25 @@ class Bench:
             )
         )
         phases["diagnose"] = time.perf_counter() - began
+        if whole.shapes:
+            classification = replace(classification, sol_us=self.light.sol_us)
         return Measured(
-            evaluation=evaluation,
+            evaluation=whole,
             profile=profile,
             classification=classification,
             diagnoses=diagnoses,
             phases_s=phases,
         )
+
+
+def _light(problem: Problem, shapes: list[Problem], machine: Machine) -> SpeedOfLight:
+    """The speed of light; of a mix the weighted mean of its shapes'."""
+    light = speed_of_light(problem, machine)
+    if not problem.workloads:
+        return light
+    each = [speed_of_light(shape, machine).sol_us for shape in shapes]
+    weights = [workload.weight for workload in problem.workloads]
+    return replace(light, sol_us=workloads.weighted(each, weights))
 
 
 def unprofiled(evaluation: Evaluation, phases: dict[str, float]) -> Measured:

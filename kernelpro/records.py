@@ -34,6 +34,21 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One shape of a workload mix.
+
+    Attributes:
+        name: for people: the file's, or its sizes.
+        weight: how often the real service calls it, beside the others.
+        sizes: module constants that it replaces.
+    """
+
+    name: str
+    weight: float
+    sizes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """What to speed up: a reference module in KernelBench's format, bound to one target's sizes.
 
@@ -52,6 +67,8 @@ class Problem:
             output once out.
         operators: names of the ATen operators that the reference calls, each with its count.
         precision: tolerance policy that the judge applies.
+        workloads: shapes that a mix is judged at; then sizes, inputs, outputs, parameters and
+            operators are those of the first, flops and min_bytes those of the mean call.
     """
 
     name: str
@@ -67,6 +84,7 @@ class Problem:
     min_bytes: int = 0
     operators: Mapping[str, int] = field(default_factory=dict)
     precision: str = "strict"
+    workloads: tuple[Workload, ...] = ()
 
     @property
     def dtype(self) -> str:
@@ -157,6 +175,10 @@ class Build:
     seconds: float = 0.0
     cached: bool = False
     resources: Mapping[str, float] = field(default_factory=dict)
+
+
+DISPATCH = "dispatch"
+"""Author of a candidate that is put together of others, one a shape; no policy chose its parent."""
 
 
 class Outcome(StrEnum):
@@ -279,6 +301,25 @@ class Energy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AtShape:
+    """What became of a candidate at one shape of a workload mix.
+
+    Attributes:
+        name: the workload's.
+        weight: its weight.
+        outcome: how far the candidate got there.
+        message: the reason in words.
+        timing: of a call at that shape, or None.
+    """
+
+    name: str
+    weight: float
+    outcome: Outcome
+    message: str = ""
+    timing: Timing | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
     """What building, judging and timing a candidate showed.
 
@@ -290,6 +331,7 @@ class Evaluation:
         timing: None when it was not timed.
         energy: None when it was not weighed.
         phases_s: wall seconds by phase: `build`, `start`, `load`, `judge`, `time`.
+        shapes: of a workload mix what became of it at each shape; timing is then of the mean call.
     """
 
     outcome: Outcome
@@ -299,6 +341,12 @@ class Evaluation:
     timing: Timing | None = None
     energy: Energy | None = None
     phases_s: Mapping[str, float] = field(default_factory=dict)
+    shapes: tuple[AtShape, ...] = ()
+
+    @property
+    def at_every_shape(self) -> bool:
+        """Whether it stands at every shape by itself; true where there is but one shape."""
+        return all(shape.outcome is Outcome.ACCEPTED for shape in self.shapes)
 
 
 # --- what profiling showed --------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kernelpro.judge.judge import Judge
+from kernelpro.judge.mix import Mix, court
 from kernelpro.judge.settings import JudgeSettings
 from kernelpro.profiling.speed_of_light import speed_of_light
 from kernelpro.records import Evaluation, Outcome, Step
@@ -79,8 +79,16 @@ def reevaluate(header: Header, steps: Sequence[Step]) -> Iterator[Reevaluated]:
         return
     target = usable(header.target)
     settings = resolve("judge", JudgeSettings, header.settings.get("judge"))
-    light = speed_of_light(header.problem, target.machine())
-    with Judge(header.problem, target, settings=settings, sol_us=light.sol_us) as judge:
+    machine = target.machine()
+    with court(
+        header.problem,
+        target,
+        settings=settings,
+        sol_us=lambda shape: speed_of_light(shape, machine).sol_us,
+        partial=True,
+    ) as judge:
+        if isinstance(judge, Mix):
+            judge.baseline()  # where a candidate raises, the reference's time counts
         for step in steps:
             build = target.build(step.candidate)
             with judge.judging(step.candidate, build) as (evaluation, _):

@@ -4,7 +4,7 @@ Works on steps alone, so it tells the same of a running search and of a memory f
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kernelpro.records import Confirmation, Diagnosis, Outcome, Problem, Step
@@ -77,7 +77,7 @@ def summarize(
     return Summary(
         headline=headline,
         faster=faster,
-        why=_why(steps, best),
+        why=(*_why(steps, best), *_at_shapes(best, confirmed)),
         holds=_holds(best),
         counts=counts,
     )
@@ -123,6 +123,17 @@ def joules(step: Step) -> str | None:
         f"{energy.baseline_joules:.3g} J (one window of {energy.window_s:.0f} s each; "
         "`kernelpro energy` compares with an interval)."
     )
+
+
+def _at_shapes(best: Step, confirmed: Confirmation | None) -> Iterator[str]:
+    """Of a workload mix what each shape has of it, judged again where that was done."""
+    for shape in (confirmed.evaluation if confirmed else best.evaluation).shapes:
+        if (timing := shape.timing) is not None:
+            yield (
+                f"At {shape.name} (weight {shape.weight:g}): {duration(timing.baseline_us)} -> "
+                f"{duration(timing.median_us)}, {timing.speedup:.2f}x "
+                f"({timing.speedup_low:.2f}-{timing.speedup_high:.2f})."
+            )
 
 
 def _holds(step: Step) -> tuple[str, ...]:

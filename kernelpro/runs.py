@@ -41,7 +41,7 @@ def read(place: Path) -> list[Recorded]:
     """
     if not place.is_dir():
         return [_recorded(place)]
-    files = sorted(place.glob("*.jsonl"))
+    files = sorted(f for f in place.glob("*.jsonl") if not f.name.endswith(".tape.jsonl"))
     if not files:
         raise KernelproError(
             f"{place} holds no memory file; expected a file, or a folder with *.jsonl files as "

@@ -1,6 +1,7 @@
 """Which step of a search wins: the fastest that holds when it is judged again from scratch."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Protocol
 
 from kernelpro.objective import Objective
@@ -28,7 +29,7 @@ def confirmed(
     objective: Objective | None = None,
 ) -> Step | None:
     """Judge the best steps again until one holds; return its step."""
-    for step in _contenders(tree, objective)[:CONFIRM_AT_MOST]:
+    for step in islice(_contenders(tree, objective), CONFIRM_AT_MOST):
         known = next((c for c in confirmations if c.step == step.index), None)
         if known is None:
             known = Confirmation(step=step.index, evaluation=bench.confirm(step.candidate))
@@ -50,8 +51,8 @@ def winner(
     return None
 
 
-def _contenders(tree: Tree, objective: Objective | None) -> list[Step]:
-    """Accepted steps that are faster than the baseline, the best first."""
+def _contenders(tree: Tree, objective: Objective | None) -> Iterator[Step]:
+    """Accepted steps that are faster than the baseline, the best first; of a mix at every shape."""
     steps = [
         node.step
         for node in tree
@@ -60,7 +61,8 @@ def _contenders(tree: Tree, objective: Objective | None) -> list[Step]:
         and (timing := node.step.evaluation.timing) is not None
         and timing.faster
     ]
-    return (objective or Objective()).ranked(steps)
+    ranked = (objective or Objective()).ranked(steps)
+    return (step for step in ranked if step.evaluation.at_every_shape)
 
 
 def _holds(confirmation: Confirmation) -> bool:

@@ -1,12 +1,21 @@
 """A suite of small problems, searched for real on the CPU: killed, resumed, told in a table."""
 
+from typing import Any
+
 import pytest
 
 from kernelpro import suite
 from kernelpro.cli import main
 from kernelpro.cli.standings import table
 from kernelpro.errors import KernelproError
+from kernelpro.models import choose
+from kernelpro.models.settings import ModelSettings
+from kernelpro.models.tape import beside
 from kernelpro.search import memory
+from tests.formula_bench import make_bench
+from tests.models import scripted
+from tests.models.conftest import KEY
+from tests.models.servers import Server
 
 GOOD = """import torch
 
@@ -75,6 +84,7 @@ def test_a_suite_goes_on_where_it_ended_and_ends_with_a_table(folder, tmp_path):
         (["--suite", "nosuch"], "nosuch is no folder"),
         (["--suite", "{empty}"], "holds no .py file"),
         (["--suite", "{empty}", "row_softmax"], "cannot be combined with a problem"),
+        (["--suite", "{empty}", "--proposer", "nobody"], "a proposer is language, model:"),
         (["--suite", "{empty}", "--resume", "--json"], "combined with --resume, --json"),
     ],
 )
@@ -90,3 +100,54 @@ def test_a_suite_without_any_sound_problem_says_why(tmp_path):
     (tmp_path / "zeros.py").write_text(DEGENERATE)
     with pytest.raises(KernelproError, match=r"no problem of .* can be searched"):
         suite.search(str(tmp_path), tmp_path / "runs", Kept(), target="cpu", iterations=1)
+
+
+def test_models_share_the_budget_of_a_suite_and_its_tapes_replay_it(tmp_path, monkeypatch):
+    pytest.importorskip("anthropic", reason="needs the package anthropic: pip install -e .[dev]")
+    place = tmp_path / "problems"
+    place.mkdir()
+    for number in range(2):
+        source = scripted.PROBLEM.replace("get_inputs():", f"get_inputs():  # {number}")
+        (place / f"problem{number}.py").write_text(source)
+    options: dict[str, Any] = {
+        "target": "cpu",
+        "iterations": 5,
+        "slice_trials": 2,
+        "make_bench": make_bench,
+    }
+    monkeypatch.setenv("KERNELPRO_CONFIG", str(tmp_path / "config"))
+    monkeypatch.setenv("KERNELPRO_MODELS_RETRY_FIRST_S", "0.001")
+    with Server("anthropic", scripted.Team()) as server:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+        monkeypatch.setenv("KERNELPRO_MODELS_ANTHROPIC_URL", server.url)
+
+        def search(folder, max_tokens):
+            return suite.search(
+                str(place),
+                tmp_path / folder,
+                Kept(),
+                proposer="model:anthropic/scripted",
+                max_tokens=max_tokens,
+                **options,
+            )
+
+        whole = search("whole", None)
+        used = [tokens(result) for result in whole.results]
+        assert sum(len(s.speedups) for s in whole.standings) == 5
+        assert all(used)
+        search("short", used[0])
+        calls = len(server.bodies)
+        short = search("short", used[0])  # nothing is left to spend in another run either
+        assert len(server.bodies) == calls
+    assert sum(tokens(r) for r in short.results) < sum(used)
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
+    again = suite.search(
+        str(place), tmp_path / "again", Kept(), proposer=f"tape:{tmp_path / 'whole'}", **options
+    )
+    assert [[s.candidate for s in r.steps] for r in again.results] == [
+        [s.candidate for s in r.steps] for r in whole.results
+    ]
+
+
+def tokens(result):
+    return choose.used(beside(result.memory), ModelSettings()).tokens

@@ -16,6 +16,7 @@ from kernelpro.errors import KernelproError
 from kernelpro.models import keys
 
 COMMANDS = (
+    "tour",
     "search",
     "ask",
     "tell",

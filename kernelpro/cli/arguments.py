@@ -101,6 +101,11 @@ def add_candidate_options(parser: argparse.ArgumentParser) -> None:
         help="a .py file with class ModelNew, or a program (kernelpro program)",
     )
     parser.add_argument("--problem", required=True, help="a bundled problem's name or a .py file")
+    add_judging_options(parser)
+
+
+def add_judging_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where, at what size and how strictly candidates are judged."""
     add_problem_options(parser)
     add_without(parser)
     add_precision(parser)

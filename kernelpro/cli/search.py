@@ -183,7 +183,6 @@ def _suite(args: argparse.Namespace) -> int:
             ("--executor", args.executor),
             ("--objective", args.objective),
             ("--within", args.within),
-            ("--proposer", args.proposer),
         )
         if value
     ]
@@ -202,6 +201,9 @@ def _suite(args: argparse.Namespace) -> int:
         policy=args.policy,
         feedback=args.feedback,
         lessons=args.lessons,
+        proposer=args.proposer,
+        max_cost=args.max_cost,
+        max_tokens=args.max_tokens,
     )
     print(table(result))
     return 0 if any(found.best is not None for found in result.results) else 1

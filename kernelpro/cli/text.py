@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 from textwrap import shorten
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kernelpro.api import Result
 from kernelpro.ranking import shortlist
 from kernelpro.records import Diagnosis, Evaluation, Machine, Problem, Profile, Step
 from kernelpro.report import duration, sentence, volume
@@ -12,8 +11,11 @@ from kernelpro.search.bench import Measured
 from kernelpro.search.budget import INTERRUPTED
 from kernelpro.serial import encode
 
+if TYPE_CHECKING:
+    from kernelpro.api import Result  # loads torch
 
-def tree(result: Result) -> str:
+
+def tree(result: "Result") -> str:
     """Draw the tree of a search, a line a step, indented by depth; * marks the winner."""
     children: dict[int | None, list[Step]] = {}
     for step in result.steps:
@@ -62,7 +64,7 @@ def heading(problem: Problem, machine: Machine, sol_us: float, bound: str) -> st
     )
 
 
-def ending(result: Result) -> str:
+def ending(result: "Result") -> str:
     """Tell how a search ended and what it found."""
     summary = result.summary
     lines = [summary.headline]
@@ -151,7 +153,7 @@ def profile_lines(
     return lines
 
 
-def result_json(result: Result) -> dict[str, Any]:
+def result_json(result: "Result") -> dict[str, Any]:
     """Give a search's result as plain JSON values."""
     summary = result.summary
     return {

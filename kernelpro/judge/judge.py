@@ -67,7 +67,25 @@ class Judge:
         *,
         settings: JudgeSettings | None = None,
         sol_us: float = 0.0,
+        beside: "Judge | None" = None,
     ) -> None:
+        """Join the parts; nothing is started yet.
+
+        Args:
+            problem: what candidates must compute, at one shape.
+            target: where they run.
+            settings: deadlines and numbers.
+            sol_us: least time of a call; 0 if unknown.
+            beside: a judge of the same module at another shape, whose fork server is used.
+
+        Raises:
+            JudgeError: the problem has several shapes, or a setting cannot be.
+        """
+        if problem.workloads:
+            raise JudgeError(
+                f"{problem.name} has WORKLOADS, but this looks at one shape; give a copy of the "
+                "file without them"
+            )
         self.problem = problem
         self.target = target
         self.settings = settings or JudgeSettings()
@@ -79,6 +97,7 @@ class Judge:
         self.sol_us = sol_us
         self.threads = self.settings.threads or torch.get_num_threads()
         self._zygote: Zygote | None = None
+        self._beside = beside
         self._closed = False
         self._trial: Trial | None = None
         self._audit: Audit | None = None
@@ -131,6 +150,8 @@ class Judge:
         """
         if self._closed:
             raise JudgeError("the judge is closed; make another one")
+        if self._beside is not None:
+            return self._beside.zygote
         if self._zygote is None:
             self._zygote = Zygote(self.target, self.settings, self.threads)
         return self._zygote

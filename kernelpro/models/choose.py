@@ -79,6 +79,22 @@ def team(proposer: str, settings: ModelSettings) -> Team | None:
     return Team(models, asked, settings, ledger, library=_library(settings))
 
 
+def used(path: Path, settings: ModelSettings) -> Ledger:
+    """What the calls on a tape used; nothing where there is no tape.
+
+    Raises:
+        KernelproError: it is damaged, or a price file is.
+    """
+    ledger = Ledger(prices=prices.load(settings.prices), ttl=settings.cache_ttl)
+    if path.exists():
+        tape = Tape(path, writing=False)
+        for each in tape.exchanges:
+            ledger.charge(each.role, each.model, each.answer.usage, answered=True)
+        for role, model, usage in tape.failed:
+            ledger.charge(role, model, usage, answered=False)
+    return ledger
+
+
 def kept(settings: ModelSettings) -> dict[str, Any]:
     """The settings that decide what prompts say: kept with a search, for it to go on alike."""
     return {k: v for k, v in asdict(settings).items() if k not in _OF_THIS_RUN}

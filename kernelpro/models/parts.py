@@ -53,6 +53,12 @@ def problem(proposal: Proposal) -> str:
         f"One call does {p.flops:,} floating-point operations and moves at least "
         f"{p.min_bytes:,} bytes. Precision: {p.precision}.",
     ]
+    if p.workloads:
+        mix = "; ".join(f"{w.name} (weight {w.weight:g})" for w in p.workloads)
+        lines.append(
+            f"It is called at several shapes: {mix}. Make it fast at the sizes above; at a shape "
+            "that it is not made for it may raise, but must not be wrong."
+        )
     return "\n".join(lines)
 
 

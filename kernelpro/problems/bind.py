@@ -13,6 +13,7 @@ import psutil
 import torch
 
 from kernelpro.errors import ProblemError
+from kernelpro.problems import workloads
 from kernelpro.problems.counts import Counts, Recorder
 from kernelpro.problems.module import ProblemModule
 from kernelpro.records import Problem, TensorSpec
@@ -33,17 +34,32 @@ def bind(name: str, origin: str, source: str, target: str, overrides: Mapping[st
     Raises:
         ProblemError: the file is broken, or its tensors do not fit; one sentence says how.
     """
-    shown = name if origin == "bundled" else origin
-    module = ProblemModule(shown, source, {})
+    module = ProblemModule(_shown(name, origin), source, {})
     sizes = {**_declared_sizes(module, target), **overrides}
-    module.resize(sizes)
+    mix = workloads.declared(module)
+    workloads.check_overrides(module, mix, overrides)
+    if not mix:
+        return describe_at(name, origin, source, target, sizes)
+    parts = [describe_at(name, origin, source, target, {**sizes, **w.sizes}) for w in mix]
+    return workloads.mean(parts, mix)
+
+
+def describe_at(
+    name: str, origin: str, source: str, target: str, sizes: Mapping[str, int]
+) -> Problem:
+    """Run a problem file once at some sizes and describe it, whatever WORKLOADS it has.
+
+    Raises:
+        ProblemError: the file is broken, or its tensors do not fit; one sentence says how.
+    """
+    module = ProblemModule(_shown(name, origin), source, sizes)
     inputs, outputs, parameters, counts = _examine(module, target)
     return Problem(
         name=name,
         origin=origin,
         source=source,
         target=target,
-        sizes=sizes,
+        sizes=dict(sizes),
         inputs=tuple(_spec(tensor) for tensor in inputs),
         outputs=tuple(_spec(tensor) for tensor in outputs),
         parameters=tuple(_spec(tensor, name) for name, tensor in parameters),
@@ -52,6 +68,10 @@ def bind(name: str, origin: str, source: str, target: str, overrides: Mapping[st
         min_bytes=counts.min_bytes,
         operators=counts.operators,
     )
+
+
+def _shown(name: str, origin: str) -> str:
+    return name if origin == "bundled" else origin
 
 
 def _examine(module: ProblemModule, target: str) -> _Seen:

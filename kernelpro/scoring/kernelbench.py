@@ -9,6 +9,7 @@ of baseline times is `{"levelL": {"P_Name.py": {"mean", ...}}}`. All times are m
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,95 @@ _KERNEL = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel\.py")
 
 Times = Mapping[tuple[int, int], float]
 """Milliseconds by level and number of the problem."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A kernel file of a run.
+
+    Attributes:
+        level: KernelBench's level.
+        number: of the problem in its level.
+        sample: number of the sample.
+        file: its path.
+    """
+
+    level: int
+    number: int
+    sample: int
+    file: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What a run's own results say of a sample.
+
+    Attributes:
+        correct: whether it is said to be correct; None where nothing is said.
+        runtime_ms: time of a call, or None.
+        speedup: over the baseline whose times are there, if any are.
+    """
+
+    correct: bool | None = None
+    runtime_ms: float | None = None
+    speedup: float | None = None
+
+
+def samples(folder: Path) -> list[Sample]:
+    """The kernel files of a run, by level, problem and sample.
+
+    Raises:
+        KernelproError: there is no such folder, or no kernel file in it.
+    """
+    try:
+        names = [(file, _KERNEL.fullmatch(file.name)) for file in folder.iterdir()]
+    except OSError as error:
+        raise KernelproError(
+            f"cannot read the run {folder}: {error.strerror}; name a folder of kernel files"
+        ) from error
+    found = [
+        Sample(level=int(m[1]), number=int(m[2]), sample=int(m[3]), file=file)
+        for file, m in names
+        if m
+    ]
+    if not found:
+        raise KernelproError(
+            f"{folder} holds no kernel file; expected KernelBench's names, such as "
+            "level_1_problem_23_sample_0_kernel.py"
+        )
+    return sorted(found, key=lambda s: (s.level, s.number, s.sample))
+
+
+def claims(folder: Path, times: Sequence[Path] = ()) -> dict[tuple[int, int, int], Claim]:
+    """What a run's results say, by level, problem and sample; empty where it has none.
+
+    Args:
+        folder: the run's.
+        times: files of baseline times; the first decides, else the first in the folder.
+
+    Raises:
+        KernelproError: a file is not as KernelBench writes it.
+    """
+    if not is_run(folder):
+        return {}
+    files = [*times, *sorted(folder.glob("baseline_time_*.json"))]
+    baseline = read_times(files[0]) if files else {}
+    results = _results(folder)
+    found = {}
+    for sample in samples(folder):
+        entries = results.get(sample.number, [])
+        entry = next((e for e in entries if e.get("sample_id") == sample.sample), None)
+        if entry is None:
+            continue
+        correct = entry.get("compiled") is True and entry.get("correctness") is True
+        runtime = _milliseconds(entry.get("runtime")) if correct else None
+        base = baseline.get((sample.level, sample.number))
+        found[sample.level, sample.number, sample.sample] = Claim(
+            correct=correct,
+            runtime_ms=runtime,
+            speedup=base / runtime if base is not None and runtime is not None else None,
+        )
+    return found
 
 
 def times_name(file: Path) -> str:
@@ -49,7 +139,7 @@ def read(folder: Path, times: Mapping[str, Times], *, sample: int = 0) -> Run:
     Raises:
         KernelproError: a file is not as KernelBench writes it.
     """
-    results = _object(folder / RESULTS)
+    results = _results(folder)
     kernels = [
         (int(m[1]), int(m[2]))
         for file in sorted(folder.iterdir())
@@ -58,19 +148,28 @@ def read(folder: Path, times: Mapping[str, Times], *, sample: int = 0) -> Run:
     levels = {level for level, _ in kernels}
     level = levels.pop() if len(levels) == 1 else None
     numbers = {number for _, number in kernels} if level is not None else set()
-    found: dict[int, Mapping[str, Any]] = {}
-    for key, samples in results.items():
-        if not key.isdigit() or not isinstance(samples, list):
+    numbers |= results.keys()
+    found = {
+        number: entry
+        for number, entries in results.items()
+        for entry in entries
+        if entry.get("sample_id") == sample
+    }
+    entries = [_entry(level, n, found.get(n, {}), times) for n in numbers]
+    return Run(name=folder.name, kind="KernelBench", entries=ordered(entries))
+
+
+def _results(folder: Path) -> dict[int, list[dict[str, Any]]]:
+    """A run's results by the problem's number, each a list of samples."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for key, entries in _object(folder / RESULTS).items():
+        if not key.isdigit() or not isinstance(entries, list):
             raise KernelproError(
                 f"{folder / RESULTS}: expected a list of samples by each problem's number, but "
                 f"found {key!r:.40}; write it with KernelBench's eval_from_generations"
             )
-        numbers.add(int(key))
-        for entry in samples:
-            if isinstance(entry, dict) and entry.get("sample_id") == sample:
-                found[int(key)] = entry
-    entries = [_entry(level, n, found.get(n, {}), times) for n in numbers]
-    return Run(name=folder.name, kind="KernelBench", entries=ordered(entries))
+        found[int(key)] = [entry for entry in entries if isinstance(entry, dict)]
+    return found
 
 
 def _entry(

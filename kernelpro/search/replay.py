@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from kernelpro.records import Choice, Step
+from kernelpro.records import DISPATCH, Choice, Step
 from kernelpro.search.policy import Policy
 from kernelpro.search.tree import Tree
 
@@ -57,6 +57,6 @@ def _choices(steps: Sequence[Step]) -> Iterator[_Made]:
         for index, choice in zip(step.exhausted, told, strict=True):
             yield _Made(choice, index, step.index)
         closed += len(step.exhausted)
-        if step.parent is not None:
+        if step.parent is not None and step.candidate.author != DISPATCH:
             last = step.choice or Choice(steps=step.index, closed=closed)
             yield _Made(last, step.parent, step.index)

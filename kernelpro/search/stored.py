@@ -10,6 +10,7 @@ from dataclasses import MISSING, fields
 from typing import Any, NamedTuple, cast, get_type_hints
 
 from kernelpro.records import (
+    AtShape,
     Build,
     Candidate,
     Classification,
@@ -180,6 +181,11 @@ class StoredEvaluation(Evaluation):
     def phases_s(self) -> Mapping[str, float]:
         """Wall seconds by phase."""
         return self.whole.phases_s
+
+    @property
+    def shapes(self) -> tuple[AtShape, ...]:
+        """What became of it at each shape of a mix."""
+        return self.whole.shapes
 
     def __eq__(self, other: object) -> bool:
         return self.whole == (other.whole if isinstance(other, StoredEvaluation) else other)

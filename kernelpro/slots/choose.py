@@ -70,6 +70,10 @@ def bench(
             objective=objective,
             block=block,
         )
+    if devices is not None and problem.workloads:
+        raise SettingsError(
+            f"a workload mix such as {problem.name} is judged on one device; leave --devices out"
+        )
     if devices is None:
         return Bench(problem, target, hooks, settings=settings, objective=objective)
     where = places(devices, target.device)

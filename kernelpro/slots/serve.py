@@ -21,6 +21,7 @@ from kernelpro import targets
 from kernelpro.bench import Bench
 from kernelpro.errors import KernelproError
 from kernelpro.isolation import Hooks
+from kernelpro.judge.judge import Judge
 from kernelpro.judge.settings import JudgeSettings
 from kernelpro.manager import create_plugin_manager
 from kernelpro.objective import Objective
@@ -92,9 +93,11 @@ class Server:
 
     def _ready(self, request: Mapping[str, Any]) -> Any:
         """Time against this baseline from now on, and start its process."""
-        self.bench.judge.use_baseline(request["baseline"])
-        self.bench.judge.audit  # noqa: B018  # made now, or found
-        self.bench.judge.baseline_session()
+        judge = self.bench.judge
+        assert isinstance(judge, Judge)  # slots are given no workload mix
+        judge.use_baseline(request["baseline"])
+        judge.audit  # noqa: B018  # made now, or found
+        judge.baseline_session()
 
     def _build(self, request: Mapping[str, Any]) -> Any:
         return self.bench.target.build(decode(Candidate, request["candidate"]))
