@@ -197,6 +197,7 @@ class Trial:
             args=self.bank.args,
             kwargs=self.bank.kwargs,
             precision=self.problem.precision,
+            light_build=self.settings.light_build,
         )
         worker.channel.within(self.settings.calls_deadline_s)
         self.zygote.prepare()
