@@ -1,9 +1,9 @@
 """How many load_inline candidates build with the light headers, how fast, and are they right?
 
     python -m benchmarks.load_inline                            # the CPU ones, light
-    python -m benchmarks.load_inline --real relu swiglu gelu    # these with torch's headers besides
+    python -m benchmarks.load_inline --real relu swiglu gelu    # these with torch's headers too
     python -m benchmarks.load_inline --target cuda --real       # on a GPU machine; --real: all
-    python -m benchmarks.load_inline --target cuda --compile-only   # needs nvcc, but no GPU
+    python -m benchmarks.load_inline --target cuda --compile-only   # nvcc, CUDA_HOME, no GPU
 
 The candidates are those of tests/data/load_inline: written as models write them, each with its
 problem. Every one runs in a process of its own with an empty build folder, one after another. With
@@ -127,8 +127,7 @@ def _compile_only(light: Any, cpp_extension: Any) -> None:
     from kernelpro.targets import light as builder
 
     nvcc = Path(shutil.which("nvcc") or "nvcc")
-    home = os.environ.get("CUDA_HOME") or str(nvcc.resolve().parents[1])
-    cpp_extension.CUDA_HOME = home
+    cpp_extension.CUDA_HOME = os.environ.get("CUDA_HOME") or str(nvcc.resolve().parents[1])
     os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "9.0")
 
     def build(extension: Any) -> None:
@@ -162,9 +161,11 @@ def measure(path: Path, mode: str) -> dict[str, Any]:
 
 def main() -> None:
     """Print one line for each candidate, and the share that builds light."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--target", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--real", nargs="*", metavar="NAME", help="build these with torch's headers")
+    parser.add_argument("--real", nargs="*", metavar="NAME", help="also with torch's headers")
     parser.add_argument("--compile-only", action="store_true", help="do not load what was built")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="leave the others out")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)

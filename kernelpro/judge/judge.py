@@ -345,6 +345,7 @@ class Judge:
                 folder, self.threads, self.target.worker_environment(folder)
             ),
             seconds=self.settings.sanitizer_deadline_s,
+            light_build=self.settings.light_build,
         )
         shutil.rmtree(folder, ignore_errors=True)
         told = {f"sanitizer {finding.tool}": finding.words for finding in findings}
@@ -391,6 +392,9 @@ class Judge:
             worker.offer(build)
             evaluation = replace(self._evaluate(trial, worker, candidate, phases), build=build)
             evaluation = replace(evaluation, phases_s=dict(phases))
+            if (verdict := evaluation.verdict) is not None and trial.extensions:
+                told = {**verdict.evidence, **trial.extensions}
+                evaluation = replace(evaluation, verdict=replace(verdict, evidence=told))
             good = evaluation.outcome in (Outcome.ACCEPTED, Outcome.FLAGGED)
             yield evaluation, worker if good else None
         finally:

@@ -23,6 +23,7 @@ from kernelpro.targets.light import Extension, LightBuildError, Toolchain
 
 MOST_RECORDS = 20
 WHY_CHARACTERS = 200
+_SAYS = re.compile(r"error[: ]|undefined|cannot find", re.IGNORECASE)
 # Arguments that may have any value here; all others must be left at their defaults.
 _INLINE = frozenset(
     (
@@ -228,8 +229,27 @@ def _standard(cpp_extension: ModuleType) -> str:
 def _reason(log: str) -> str:
     """The first line that names an error, shortened."""
     lines = [line.strip() for line in log.splitlines() if line.strip()] or ["no reason was given"]
-    named = [line for line in lines if "error" in line.lower()]
+    named = [line for line in lines if _SAYS.search(line)]
     return (named or lines)[0][:WHY_CHARACTERS]
+
+
+def in_words(records: object) -> dict[str, str]:
+    """What a candidate's process says of its extensions, for the verdict's evidence.
+
+    Args:
+        records: as in `LightBuild.records`, but not to be believed.
+    """
+    told = {}
+    for record in records[:MOST_RECORDS] if isinstance(records, list) else ():
+        if not isinstance(record, dict) or not isinstance(record.get("seconds"), float):
+            continue
+        light_ones = record.get("headers") == "light"
+        headers = "kernelpro's light headers" if light_ones else "torch's own headers"
+        words = f"built with {headers} in {record['seconds']:.1f} s"
+        why = "" if light_ones else str(record.get("why", ""))[:WHY_CHARACTERS]
+        name = str(record.get("name", ""))[:80]
+        told[f"extension {name}"] = words + (f"; the light ones: {why}" if why else "")
+    return told
 
 
 def concerns(source: str) -> bool:

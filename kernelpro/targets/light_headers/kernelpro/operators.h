@@ -41,6 +41,14 @@ inline at::Tensor create(PyObject* function, PyObject* first, PyObject* second,
   return at::Tensor::of(std::move(made));
 }
 
+inline std::vector<at::Tensor> tensors(const Owned& sequence) {
+  std::vector<at::Tensor> found;
+  const Py_ssize_t count = PySequence_Size(sequence.get());
+  for (Py_ssize_t i = 0; i < count; ++i)
+    found.push_back(at::Tensor::of(Owned(checked(PySequence_GetItem(sequence.get(), i)))));
+  return found;
+}
+
 template <class... A>
 at::Tensor compute(PyObject* function, const A&... arguments) {
   return at::Tensor::of(call(function, arguments...));
@@ -102,6 +110,31 @@ inline Tensor arange(const Scalar& begin, const Scalar& end, TensorOptions optio
                                  kernelpro_light::to_python(begin),
                                  kernelpro_light::to_python(end), options);
 }
+// A tensor of numbers that are given: torch::tensor(1.0f), torch::tensor({1, 2}).
+template <class T>
+std::enable_if_t<std::is_arithmetic_v<T>, Tensor> tensor(T value, TensorOptions options = {}) {
+  if (!options.dtype_) options.dtype_ = c10::CppTypeToScalarType<T>::value;
+  return full({}, Scalar(value), options);
+}
+template <class T>
+Tensor tensor(ArrayRef<T> values, TensorOptions options = {}) {
+  if (!options.dtype_) options.dtype_ = c10::CppTypeToScalarType<T>::value;
+  kernelpro_light::Gil gil;
+  return kernelpro_light::create(KERNELPRO_LIGHT_TORCH("tensor"),
+                                 kernelpro_light::to_python(values.vec()), nullptr, options);
+}
+template <class T>
+Tensor tensor(std::initializer_list<T> values, TensorOptions options = {}) {
+  return tensor(ArrayRef<T>(values), options);
+}
+template <class T>
+Tensor tensor(const std::vector<T>& values, TensorOptions options = {}) {
+  return tensor(ArrayRef<T>(values), options);
+}
+template <class T, class = std::enable_if_t<std::is_integral_v<T>>>
+C10_HOST_DEVICE T ceil_div(T a, T b) {
+  return (a + b - 1) / b;
+}
 inline TensorOptions like(const Tensor& tensor, TensorOptions options) {
   if (!options.dtype_) options.dtype_ = tensor.scalar_type();
   if (!options.device_) options.device_ = tensor.device();
@@ -112,6 +145,21 @@ inline Tensor Tensor::new_empty(IntArrayRef shape, TensorOptions options) const 
 }
 inline Tensor Tensor::new_zeros(IntArrayRef shape, TensorOptions options) const {
   return at::zeros(shape, like(*this, options));
+}
+
+inline std::vector<Tensor> Tensor::chunk(int64_t chunks, int64_t dim) const {
+  kernelpro_light::Gil gil;
+  return kernelpro_light::tensors(ask_object(KERNELPRO_LIGHT_NAME("chunk"), chunks, dim));
+}
+inline std::vector<Tensor> Tensor::split(int64_t size, int64_t dim) const {
+  kernelpro_light::Gil gil;
+  return kernelpro_light::tensors(ask_object(KERNELPRO_LIGHT_NAME("split"), size, dim));
+}
+inline std::vector<Tensor> chunk(const Tensor& self, int64_t chunks, int64_t dim = 0) {
+  return self.chunk(chunks, dim);
+}
+inline std::vector<Tensor> split(const Tensor& self, int64_t size, int64_t dim = 0) {
+  return self.split(size, dim);
 }
 
 // --- the methods of tensor.h, as functions -------------------------------------------------------

@@ -299,6 +299,8 @@ class Tensor {
   Tensor toType(ScalarType type) const { return to(type); }
   Tensor slice(int64_t dim, std::optional<int64_t> start = std::nullopt,
                std::optional<int64_t> end = std::nullopt, int64_t step = 1) const;
+  std::vector<Tensor> chunk(int64_t chunks, int64_t dim = 0) const;
+  std::vector<Tensor> split(int64_t size, int64_t dim = 0) const;
   Tensor operator[](int64_t i) const { return select(int64_t(0), i); }
   template <class T>
   T item() const;

@@ -37,8 +37,9 @@ torch::Tensor add_twice(torch::Tensor x, torch::Tensor y) {
     return out;
 }
 """
-ext = load_inline(name="bfloat_add", cpp_sources=source, functions=["add_twice"],
-                  extra_cflags=["-O3"])
+ext = load_inline(
+    name="bfloat_add", cpp_sources=source, functions=["add_twice"], extra_cflags=["-O3"]
+)
 
 
 class ModelNew(torch.nn.Module):

@@ -49,8 +49,13 @@ torch::Tensor matmul(torch::Tensor a, torch::Tensor b) {
 }
 """
 
-ops = load_inline(name="blocked_matmul", cpp_sources=source, functions=["matmul"],
-                  extra_cflags=["-O3", "-march=native", "-fopenmp"], extra_ldflags=["-lgomp"])
+ops = load_inline(
+    name="blocked_matmul",
+    cpp_sources=source,
+    functions=["matmul"],
+    extra_cflags=["-O3", "-march=native", "-fopenmp"],
+    extra_ldflags=["-lgomp"],
+)
 
 
 class ModelNew(torch.nn.Module):

@@ -7,6 +7,7 @@ class Model(torch.nn.Module):
     def __init__(self, i, o, k):
         super().__init__()
         self.conv = torch.nn.Conv2d(i, o, k, padding=1, stride=2)
+
     def forward(self, x):
         return self.conv(x)
 

@@ -38,8 +38,13 @@ torch::Tensor cumsum_rows(torch::Tensor x) {
 class ModelNew(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.ext = load_inline(name="cumsum_ext", cpp_sources=cpp, functions=["cumsum_rows"],
-                               extra_cflags=["-O3"], with_cuda=False)
+        self.ext = load_inline(
+            name="cumsum_ext",
+            cpp_sources=cpp,
+            functions=["cumsum_rows"],
+            extra_cflags=["-O3"],
+            with_cuda=False,
+        )
 
     def forward(self, x):
         return self.ext.cumsum_rows(x)

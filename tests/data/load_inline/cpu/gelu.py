@@ -35,8 +35,12 @@ std::vector<torch::Tensor> gelu_all(std::vector<torch::Tensor> xs) {
     return ys;
 }
 """
-ext = load_inline(name="gelu_all_ext", cpp_sources=src, functions={"gelu_all": "GELU of each"},
-                  extra_cflags=["-O3"])
+ext = load_inline(
+    name="gelu_all_ext",
+    cpp_sources=src,
+    functions={"gelu_all": "GELU of each"},
+    extra_cflags=["-O3"],
+)
 
 
 class ModelNew(torch.nn.Module):

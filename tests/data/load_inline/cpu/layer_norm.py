@@ -7,6 +7,7 @@ class Model(torch.nn.Module):
     def __init__(self, features):
         super().__init__()
         self.norm = torch.nn.LayerNorm(features)
+
     def forward(self, x):
         return self.norm(x)
 

@@ -7,6 +7,7 @@ class Model(torch.nn.Module):
     def __init__(self, i, o):
         super().__init__()
         self.linear = torch.nn.Linear(i, o)
+
     def forward(self, x):
         return torch.relu(self.linear(x)) * 0.5
 
@@ -33,8 +34,12 @@ torch::Tensor linear_relu_scale(torch::Tensor x, torch::Tensor w, torch::Tensor 
     return y;
 }
 """
-ext = load_inline(name="linear_relu_scale", cpp_sources=source, functions=["linear_relu_scale"],
-                  extra_cflags=["-O3"])
+ext = load_inline(
+    name="linear_relu_scale",
+    cpp_sources=source,
+    functions=["linear_relu_scale"],
+    extra_cflags=["-O3"],
+)
 
 
 class ModelNew(torch.nn.Module):

@@ -36,8 +36,9 @@ torch::Tensor max_pool(torch::Tensor x) {
     return y;
 }
 """
-ext = load_inline(name="max_pool_ext", cpp_sources=source, functions=["max_pool"],
-                  extra_cflags=["-O2"])
+ext = load_inline(
+    name="max_pool_ext", cpp_sources=source, functions=["max_pool"], extra_cflags=["-O2"]
+)
 
 
 class ModelNew(torch.nn.Module):

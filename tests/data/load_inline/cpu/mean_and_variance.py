@@ -44,8 +44,12 @@ std::tuple<torch::Tensor, torch::Tensor> mean_var(const torch::Tensor& x) {
     return std::make_tuple(mean, var);
 }
 """
-ext = load_inline(name="mean_var_ext", cpp_sources=source, functions=["mean_var"],
-                  extra_cflags=["-O3", "-fopenmp"])
+ext = load_inline(
+    name="mean_var_ext",
+    cpp_sources=source,
+    functions=["mean_var"],
+    extra_cflags=["-O3", "-fopenmp"],
+)
 
 
 class ModelNew(torch.nn.Module):

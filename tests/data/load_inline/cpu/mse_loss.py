@@ -36,8 +36,9 @@ at::Tensor mse(at::Tensor prediction, at::Tensor target) {
     return torch::tensor(static_cast<float>(sum / n), prediction.options());
 }
 """
-ext = load_inline(name="mse_ext", cpp_sources=source, functions=["mse"],
-                  extra_cflags=["-O3", "-fopenmp"])
+ext = load_inline(
+    name="mse_ext", cpp_sources=source, functions=["mse"], extra_cflags=["-O3", "-fopenmp"]
+)
 
 
 class ModelNew(torch.nn.Module):

@@ -7,6 +7,7 @@ class Model(torch.nn.Module):
     def __init__(self, dim):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.ones(dim))
+
     def forward(self, x):
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.weight
 
@@ -43,8 +44,12 @@ torch::Tensor rms_norm(torch::Tensor x, torch::Tensor weight, float eps) {
     return y;
 }
 """
-ext = load_inline("rms_norm_ext", [declaration, definition], functions="rms_norm",
-                  extra_cflags=["-O3", "-ffast-math", "-fopenmp"])
+ext = load_inline(
+    "rms_norm_ext",
+    [declaration, definition],
+    functions="rms_norm",
+    extra_cflags=["-O3", "-ffast-math", "-fopenmp"],
+)
 
 
 class ModelNew(torch.nn.Module):

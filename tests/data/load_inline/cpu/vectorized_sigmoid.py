@@ -38,8 +38,12 @@ torch::Tensor sigmoid(torch::Tensor x) {
     return y;
 }
 """
-ext = load_inline(name="vec_sigmoid", cpp_sources=source, functions=["sigmoid"],
-                  extra_cflags=["-O3", "-march=native"])
+ext = load_inline(
+    name="vec_sigmoid",
+    cpp_sources=source,
+    functions=["sigmoid"],
+    extra_cflags=["-O3", "-march=native"],
+)
 
 
 class ModelNew(torch.nn.Module):

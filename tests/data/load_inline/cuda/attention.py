@@ -61,9 +61,13 @@ torch::Tensor attention(torch::Tensor q, torch::Tensor k, torch::Tensor v) {
     return o;
 }
 """
-ext = load_inline(name="attention_ext",
-                  cpp_sources="torch::Tensor attention(torch::Tensor q, torch::Tensor k, torch::Tensor v);",
-                  cuda_sources=source, functions=["attention"], extra_cuda_cflags=["--use_fast_math"])
+ext = load_inline(
+    name="attention_ext",
+    cpp_sources="torch::Tensor attention(torch::Tensor q, torch::Tensor k, torch::Tensor v);",
+    cuda_sources=source,
+    functions=["attention"],
+    extra_cuda_cflags=["--use_fast_math"],
+)
 
 
 class ModelNew(torch.nn.Module):

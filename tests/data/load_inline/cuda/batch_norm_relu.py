@@ -7,6 +7,7 @@ class Model(torch.nn.Module):
     def __init__(self, c):
         super().__init__()
         self.norm = torch.nn.BatchNorm2d(c).eval()
+
     def forward(self, x):
         return torch.relu(self.norm(x))
 
@@ -53,8 +54,13 @@ declaration = """
 at::Tensor batch_norm_relu(const at::Tensor& x, const at::Tensor& mean, const at::Tensor& var,
                            const at::Tensor& weight, const at::Tensor& bias, float eps);
 """
-ext = load_inline(name="bn_relu_ext", cpp_sources=declaration, cuda_sources=source,
-                  functions=["batch_norm_relu"], extra_cuda_cflags=["-O3"])
+ext = load_inline(
+    name="bn_relu_ext",
+    cpp_sources=declaration,
+    cuda_sources=source,
+    functions=["batch_norm_relu"],
+    extra_cuda_cflags=["-O3"],
+)
 
 
 class ModelNew(torch.nn.Module):

@@ -45,8 +45,13 @@ torch::Tensor silu_mul_cuda(torch::Tensor x, torch::Tensor y) {
     return z;
 }
 """
-ext = load_inline(name="silu_mul", cpp_sources="torch::Tensor silu_mul_cuda(torch::Tensor x, torch::Tensor y);",
-                  cuda_sources=source, functions=["silu_mul_cuda"], extra_cuda_cflags=["-O3", "-std=c++17"])
+ext = load_inline(
+    name="silu_mul",
+    cpp_sources="torch::Tensor silu_mul_cuda(torch::Tensor x, torch::Tensor y);",
+    cuda_sources=source,
+    functions=["silu_mul_cuda"],
+    extra_cuda_cflags=["-O3", "-std=c++17"],
+)
 
 
 class ModelNew(torch.nn.Module):

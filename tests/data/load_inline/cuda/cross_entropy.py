@@ -40,8 +40,12 @@ torch::Tensor cross_entropy(torch::Tensor x, torch::Tensor labels) {
     return losses.mean();
 }
 """
-ext = load_inline(name="cross_entropy", cpp_sources="torch::Tensor cross_entropy(torch::Tensor x, torch::Tensor labels);",
-                  cuda_sources=source, functions=["cross_entropy"])
+ext = load_inline(
+    name="cross_entropy",
+    cpp_sources="torch::Tensor cross_entropy(torch::Tensor x, torch::Tensor labels);",
+    cuda_sources=source,
+    functions=["cross_entropy"],
+)
 
 
 class ModelNew(torch.nn.Module):

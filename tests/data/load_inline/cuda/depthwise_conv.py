@@ -7,6 +7,7 @@ class Model(torch.nn.Module):
     def __init__(self, c, k):
         super().__init__()
         self.conv = torch.nn.Conv2d(c, c, k, padding=1, groups=c, bias=False)
+
     def forward(self, x):
         return self.conv(x)
 
@@ -57,8 +58,13 @@ declaration = """
 torch::Tensor depthwise_conv(torch::Tensor x, torch::Tensor w, c10::optional<torch::Tensor> bias,
                              int64_t pad);
 """
-ext = load_inline(name="depthwise_conv", cpp_sources=declaration, cuda_sources=source,
-                  functions=["depthwise_conv"], extra_cuda_cflags=["-O3"])
+ext = load_inline(
+    name="depthwise_conv",
+    cpp_sources=declaration,
+    cuda_sources=source,
+    functions=["depthwise_conv"],
+    extra_cuda_cflags=["-O3"],
+)
 
 
 class ModelNew(torch.nn.Module):

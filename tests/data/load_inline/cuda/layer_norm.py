@@ -7,6 +7,7 @@ class Model(torch.nn.Module):
     def __init__(self, features):
         super().__init__()
         self.norm = torch.nn.LayerNorm(features)
+
     def forward(self, x):
         return self.norm(x)
 
@@ -83,8 +84,13 @@ torch::Tensor layer_norm(torch::Tensor x, torch::Tensor w, torch::Tensor b, doub
 cpp_source = """
 torch::Tensor layer_norm(torch::Tensor x, torch::Tensor w, torch::Tensor b, double eps);
 """
-ext = load_inline(name="layer_norm_cuda", cpp_sources=cpp_source, cuda_sources=cuda_source,
-                  functions=["layer_norm"], extra_cuda_cflags=["-O3", "-lineinfo"])
+ext = load_inline(
+    name="layer_norm_cuda",
+    cpp_sources=cpp_source,
+    cuda_sources=cuda_source,
+    functions=["layer_norm"],
+    extra_cuda_cflags=["-O3", "-lineinfo"],
+)
 
 
 class ModelNew(torch.nn.Module):

@@ -7,6 +7,7 @@ class Model(torch.nn.Module):
     def __init__(self, i, o):
         super().__init__()
         self.linear = torch.nn.Linear(i, o)
+
     def forward(self, x):
         return torch.nn.functional.gelu(self.linear(x))
 
@@ -39,8 +40,12 @@ at::Tensor linear_gelu(at::Tensor x, at::Tensor w, at::Tensor b) {
     return y;
 }
 """
-ext = load_inline("linear_gelu", "at::Tensor linear_gelu(at::Tensor x, at::Tensor w, at::Tensor b);",
-                  cuda_source, functions=["linear_gelu"])
+ext = load_inline(
+    "linear_gelu",
+    "at::Tensor linear_gelu(at::Tensor x, at::Tensor w, at::Tensor b);",
+    cuda_source,
+    functions=["linear_gelu"],
+)
 
 
 class ModelNew(torch.nn.Module):

@@ -44,8 +44,12 @@ torch::Tensor gate(torch::Tensor x, torch::Tensor y) {
     return z;
 }
 """
-ext = load_inline(name="gate_ext", cpp_sources="torch::Tensor gate(torch::Tensor x, torch::Tensor y);",
-                  cuda_sources=source, functions=["gate"])
+ext = load_inline(
+    name="gate_ext",
+    cpp_sources="torch::Tensor gate(torch::Tensor x, torch::Tensor y);",
+    cuda_sources=source,
+    functions=["gate"],
+)
 
 
 class ModelNew(torch.nn.Module):

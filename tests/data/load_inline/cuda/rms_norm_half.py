@@ -53,8 +53,13 @@ torch::Tensor rms_norm(torch::Tensor x, double eps) {
     return y;
 }
 """
-ext = load_inline(name="rms_norm_half", cpp_sources="torch::Tensor rms_norm(torch::Tensor x, double eps);",
-                  cuda_sources=source, functions=["rms_norm"], extra_cuda_cflags=["-O3"])
+ext = load_inline(
+    name="rms_norm_half",
+    cpp_sources="torch::Tensor rms_norm(torch::Tensor x, double eps);",
+    cuda_sources=source,
+    functions=["rms_norm"],
+    extra_cuda_cflags=["-O3"],
+)
 
 
 class ModelNew(torch.nn.Module):

@@ -70,8 +70,13 @@ torch::Tensor softmax_cuda(torch::Tensor x) {
     return y;
 }
 """
-ext = load_inline(name="row_softmax_cuda", cpp_sources=["torch::Tensor softmax_cuda(torch::Tensor x);"],
-                  cuda_sources=[source], functions=["softmax_cuda"], extra_cuda_cflags=["-O3"])
+ext = load_inline(
+    name="row_softmax_cuda",
+    cpp_sources=["torch::Tensor softmax_cuda(torch::Tensor x);"],
+    cuda_sources=[source],
+    functions=["softmax_cuda"],
+    extra_cuda_cflags=["-O3"],
+)
 
 
 class ModelNew(torch.nn.Module):

@@ -59,8 +59,13 @@ std::vector<torch::Tensor> reduce_rows(torch::Tensor x) {
     return {sums, largest};
 }
 """
-ext = load_inline(name="reduce_rows", cpp_sources="std::vector<torch::Tensor> reduce_rows(torch::Tensor x);",
-                  cuda_sources=source, functions=["reduce_rows"], extra_cuda_cflags=["-O2"])
+ext = load_inline(
+    name="reduce_rows",
+    cpp_sources="std::vector<torch::Tensor> reduce_rows(torch::Tensor x);",
+    cuda_sources=source,
+    functions=["reduce_rows"],
+    extra_cuda_cflags=["-O2"],
+)
 
 
 class ModelNew(torch.nn.Module):

@@ -56,8 +56,13 @@ torch::Tensor matmul_cuda(torch::Tensor A, torch::Tensor B) {
 }
 """
 cpp_source = "torch::Tensor matmul_cuda(torch::Tensor A, torch::Tensor B);"
-matmul = load_inline(name="tiled_matmul", cpp_sources=cpp_source, cuda_sources=cuda_source,
-                     functions=["matmul_cuda"], verbose=True)
+matmul = load_inline(
+    name="tiled_matmul",
+    cpp_sources=cpp_source,
+    cuda_sources=cuda_source,
+    functions=["matmul_cuda"],
+    verbose=True,
+)
 
 
 class ModelNew(torch.nn.Module):

@@ -56,8 +56,13 @@ torch::Tensor transpose_cuda(torch::Tensor x) {
     return out;
 }
 """
-ext = load_inline(name="transpose_ext", cpp_sources=[cpp_source], cuda_sources=[cuda_source],
-                  extra_cflags=["-O3"], extra_cuda_cflags=["-O3"])
+ext = load_inline(
+    name="transpose_ext",
+    cpp_sources=[cpp_source],
+    cuda_sources=[cuda_source],
+    extra_cflags=["-O3"],
+    extra_cuda_cflags=["-O3"],
+)
 
 
 class ModelNew(torch.nn.Module):

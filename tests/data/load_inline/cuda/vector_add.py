@@ -49,8 +49,13 @@ torch::Tensor add(torch::Tensor a, torch::Tensor b) {
     return c;
 }
 """
-ext = load_inline(name="vector_add", cpp_sources="torch::Tensor add(torch::Tensor a, torch::Tensor b);",
-                  cuda_sources=cuda_src, functions=["add"], extra_cuda_cflags=["-O3", "--use_fast_math"])
+ext = load_inline(
+    name="vector_add",
+    cpp_sources="torch::Tensor add(torch::Tensor a, torch::Tensor b);",
+    cuda_sources=cuda_src,
+    functions=["add"],
+    extra_cuda_cflags=["-O3", "--use_fast_math"],
+)
 
 
 class ModelNew(torch.nn.Module):
