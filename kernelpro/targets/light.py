@@ -118,7 +118,8 @@ def build(extension: Extension, toolchain: Toolchain, store: Path) -> Path:
             command = [toolchain.compiler, *map(str, objects), "-shared", "-Wl,-Bsymbolic"]
             command += extension.ldflags
             if extension.with_cuda:
-                command += [f"-L{toolchain.cuda_home}/lib64", "-lcudart"]
+                command += [f"-L{toolchain.cuda_home}/{lib}" for lib in ("lib64", "lib")]
+                command.append("-lcudart")
             _finish([_start([*command, "-o", f"{extension.name}.so"], work, "link")])
             place.mkdir(exist_ok=True)
             (work / library.name).replace(library)  # whole or not at all

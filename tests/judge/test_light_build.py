@@ -8,8 +8,8 @@ import pytest
 import torch.utils.cpp_extension as torchs
 
 from kernelpro.judge import light_build
-from kernelpro.judge.judge import Judge
 from kernelpro.judge.light_build import LightBuild
+from kernelpro.judge.trial import Trial
 from kernelpro.records import Candidate, Outcome
 
 GOOD = "int64_t one() { return 1; }"
@@ -144,11 +144,14 @@ def test_a_winner_is_never_built_light(judge):
 
 def test_the_setting_turns_it_off(judge):
     off = replace(judge.settings, light_build=False)
-    with (
-        Judge(judge.problem, judge.target, settings=off) as plain,
-        plain.judging(Candidate(source=TELLTALE)) as (evaluation, _),
-    ):
-        assert evaluation.outcome is Outcome.ACCEPTED, evaluation.message
+    trial = Trial(judge.problem, judge.zygote, off)
+    worker = trial.start()
+    try:
+        assert trial.load(worker, Candidate(source=TELLTALE))
+        assert trial.extensions == {"extensions": "built with torch's own headers"}
+    finally:
+        worker.end()
+        trial.close()
 
 
 def test_words_of_a_process_that_is_not_believed():

@@ -143,9 +143,17 @@ def test_arguments_and_results_of_every_kind(module):
         [4, 5],
     )
     assert module.all_kinds("c", many=(x,), sizes=torch.Size([6]))[1:] == (2, 0.5, True, [6])
+    assert module.all_kinds(b"d", True, True, 1)[:4] == ("d!", 1, 0.5, False)
     assert module.count(5) == -5
     assert module.twice.__doc__ == "2x"
-    for wrong in ((), (3,), ("a", 1.5), ("a", 1, "b"), ("a", 1, 1.0, 1), ("a", 1, 1.0, True, [x])):
+    for wrong in (
+        (),
+        (3,),
+        ("a", 1.5),
+        ("a", 1, "b"),
+        ("a", 1, 1.0, "c"),
+        ("a", 1, 1.0, True, [x]),
+    ):
         with pytest.raises(TypeError, match="incompatible function arguments"):
             module.all_kinds(*wrong)
 

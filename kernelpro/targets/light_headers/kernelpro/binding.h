@@ -33,11 +33,18 @@ inline bool from_python(PyObject* object, at::Tensor& value) {
   return true;
 }
 inline bool from_python(PyObject* object, bool& value) {
-  if (!PyBool_Check(object)) return false;
-  value = object == Py_True;
+  const auto* number = Py_TYPE(object)->tp_as_number;
+  if (object != Py_None && !(number && number->nb_bool)) return false;
+  const int truth = PyObject_IsTrue(object);
+  if (truth < 0) return mismatch();
+  value = truth == 1;
   return true;
 }
 inline bool from_python(PyObject* object, std::string& value) {
+  if (PyBytes_Check(object)) {
+    value.assign(PyBytes_AS_STRING(object), size_t(PyBytes_GET_SIZE(object)));
+    return true;
+  }
   if (!PyUnicode_Check(object)) return false;
   Py_ssize_t length = 0;
   const char* text = PyUnicode_AsUTF8AndSize(object, &length);

@@ -180,8 +180,13 @@ inline PyObject* dtype_of_type(c10::ScalarType type) {
 }
 
 inline PyObject* device_object(const c10::Device& device) {  // a new reference
-  return checked(
-      PyObject_CallFunction(KERNELPRO_LIGHT_TORCH("device"), "s", device.str().c_str()));
+  static PyObject* known[2][129] = {};
+  PyObject*& object = known[device.is_cuda()][device.has_index() ? device.index() + 1 : 0];
+  if (object == nullptr)
+    object = checked(
+        PyObject_CallFunction(KERNELPRO_LIGHT_TORCH("device"), "s", device.str().c_str()));
+  Py_INCREF(object);
+  return object;
 }
 
 // --- values to Python: each gives a new reference ------------------------------------------------

@@ -23,9 +23,10 @@ struct TensorBody {
   const int64_t* sizes() const { return more ? more : few; }
   const int64_t* strides() const { return sizes() + dim; }
   ~TensorBody() {
+    delete[] more;
+    if (!Py_IsInitialized()) return;  // a global of the source outlives Python
     Gil gil;
     Py_XDECREF(object);
-    delete[] more;
   }
   void read();
 };
