@@ -1,2 +1,2 @@
 #pragma once
-#include "torch/types.h"
+#include "kernelpro/ceil_div.h"

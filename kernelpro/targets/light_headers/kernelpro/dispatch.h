@@ -3,6 +3,13 @@
 
 #include "errors.h"
 
+namespace kernelpro_light {
+// Torch's macros take nothing else, so a winner that gave them x.dtype() would not build.
+constexpr c10::ScalarType dispatched(c10::ScalarType type) { return type; }
+template <class T>
+c10::ScalarType dispatched(const T&) = delete;
+}  // namespace kernelpro_light
+
 #define AT_PRIVATE_CASE_TYPE_USING_HINT(enumerator, hint, ...)                \
   case enumerator: {                                                          \
     using hint [[maybe_unused]] = ::c10::impl::ScalarTypeToCPPTypeT<enumerator>; \
@@ -14,7 +21,7 @@
   [&] {                                                                                  \
     const auto& the_type = TYPE;                                                         \
     constexpr const char* at_dispatch_name = NAME;                                       \
-    const ::c10::ScalarType kernelpro_light_type = the_type;                             \
+    const auto kernelpro_light_type = ::kernelpro_light::dispatched(the_type);           \
     switch (kernelpro_light_type) {                                                      \
       __VA_ARGS__                                                                        \
       default:                                                                           \

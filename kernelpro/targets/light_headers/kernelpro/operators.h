@@ -131,10 +131,6 @@ template <class T>
 Tensor tensor(const std::vector<T>& values, TensorOptions options = {}) {
   return tensor(ArrayRef<T>(values), options);
 }
-template <class T, class = std::enable_if_t<std::is_integral_v<T>>>
-C10_HOST_DEVICE T ceil_div(T a, T b) {
-  return (a + b - 1) / b;
-}
 inline TensorOptions like(const Tensor& tensor, TensorOptions options) {
   if (!options.dtype_) options.dtype_ = tensor.scalar_type();
   if (!options.device_) options.device_ = tensor.device();

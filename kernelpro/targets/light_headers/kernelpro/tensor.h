@@ -91,7 +91,6 @@ struct DeprecatedTypeProperties {
   Device device_;
   ScalarType scalarType() const { return type; }
   bool is_cuda() const { return device_.is_cuda(); }
-  operator ScalarType() const { return type; }
   std::string toString() const {
     return std::string(is_cuda() ? "CUDA" : "CPU") + c10::toString(type) + "Type";
   }

@@ -140,7 +140,6 @@ inline bool isIntegralType(ScalarType type, bool with_bool) {
 struct TypeMeta {
   ScalarType type;
   constexpr TypeMeta(ScalarType type) : type(type) {}
-  constexpr operator ScalarType() const { return type; }
   ScalarType toScalarType() const { return type; }
   size_t itemsize() const { return elementSize(type); }
   std::string name() const {
@@ -252,6 +251,8 @@ struct TensorOptions {
   TensorOptions(DeviceType type) : device_(Device(type)) {}
   TensorOptions(MemoryFormat format) : memory_format_(format) {}
   TensorOptions(Layout) {}
+  TensorOptions dtype(ScalarType type) const { return dtype(std::optional<ScalarType>(type)); }
+  TensorOptions dtype(TypeMeta type) const { return dtype(type.type); }
   TensorOptions dtype(std::optional<ScalarType> type) const {
     auto other = *this;
     other.dtype_ = type;
@@ -284,6 +285,7 @@ struct TensorOptions {
   bool requires_grad() const { return requires_grad_.value_or(false); }
 };
 inline TensorOptions dtype(ScalarType type) { return TensorOptions(type); }
+inline TensorOptions dtype(TypeMeta type) { return TensorOptions(type); }
 template <class T>
 TensorOptions dtype() { return TensorOptions(CppTypeToScalarType<T>::value); }
 inline TensorOptions device(Device device) { return TensorOptions(device); }

@@ -26,6 +26,7 @@ from torch.utils.cpp_extension import load_inline
 
 cuda_source = r"""
 #include <ATen/ATen.h>
+#include <ATen/ceil_div.h>
 #include <ATen/cuda/CUDAContext.h>
 
 __global__ void gelu_inplace(float* x, int64_t n) {

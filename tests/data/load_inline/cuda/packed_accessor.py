@@ -35,7 +35,7 @@ __global__ void gate_kernel(
 torch::Tensor gate(torch::Tensor x, torch::Tensor y) {
     auto z = torch::zeros_like(x);
     const dim3 blocks((x.size(1) + 127) / 128, x.size(0));
-    AT_DISPATCH_FLOATING_TYPES(x.type(), "gate", ([&] {
+    AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "gate", ([&] {
         gate_kernel<scalar_t><<<blocks, 128>>>(
             x.packed_accessor32<scalar_t, 2, torch::RestrictPtrTraits>(),
             y.packed_accessor32<scalar_t, 2, torch::RestrictPtrTraits>(),
