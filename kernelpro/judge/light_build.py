@@ -11,6 +11,7 @@ import importlib.util
 import inspect
 import os
 import re
+import shlex
 import sysconfig
 import time
 from collections.abc import Callable, Mapping
@@ -197,12 +198,17 @@ def _extension(given: Mapping[str, Any], sources: list[tuple[str, str]], folder:
         name=given["name"],
         sources=tuple(sources),
         folder=folder,
-        cflags=tuple(_texts(given.get("extra_cflags"))),
-        cuda_cflags=tuple(_texts(given.get("extra_cuda_cflags"))),
-        ldflags=tuple(_texts(given.get("extra_ldflags"))),
-        include_paths=tuple(_texts(given.get("extra_include_paths"))),
+        cflags=_flags(given.get("extra_cflags")),
+        cuda_cflags=_flags(given.get("extra_cuda_cflags")),
+        ldflags=_flags(given.get("extra_ldflags")),
+        include_paths=tuple(filter(None, _texts(given.get("extra_include_paths")))),
         with_cuda=with_cuda,
     )
+
+
+def _flags(value: Any) -> tuple[str, ...]:
+    """Flags as a shell reads them, through which torch hands them to the compiler."""
+    return tuple(flag for text in _texts(value) for flag in shlex.split(text))
 
 
 def _texts(value: Any) -> list[str]:

@@ -12,7 +12,12 @@ from kernelpro.judge.light_build import LightBuild
 from kernelpro.judge.trial import Trial
 from kernelpro.records import Candidate, Outcome
 
-GOOD = "int64_t one() { return 1; }"
+GOOD = """
+#ifndef ANSWER
+#define ANSWER 1
+#endif
+int64_t one() { return ANSWER; }
+"""
 CANDIDATE = """
 import torch
 from torch.utils.cpp_extension import load_inline
@@ -72,18 +77,22 @@ def stand_in(monkeypatch, tmp_path):
         return note
 
     module = types.ModuleType("cpp_extension")
-    module.__file__ = torchs.__file__
-    module.CUDA_HOME = None
-    module.load_inline, module.load = noting(torchs.load_inline), noting(torchs.load)
+    vars(module).update(
+        __file__=torchs.__file__,
+        CUDA_HOME=None,
+        load_inline=noting(torchs.load_inline),
+        load=noting(torchs.load),
+    )
     built = LightBuild(module)
     built.install()
     return types.SimpleNamespace(module=module, asked=asked, records=built.records)
 
 
 def test_what_builds_light_is_loaded_once_and_torch_is_not_asked(stand_in, tmp_path):
-    module = stand_in.module.load_inline("good", GOOD, functions="one")
-    assert module.one() == 1
-    assert stand_in.module.load_inline("good", [GOOD], functions=["one"]) is module
+    flags = {"extra_cflags": ["", "-O1 -DANSWER='1 + 1'"], "extra_ldflags": [""]}
+    module = stand_in.module.load_inline("good", GOOD, functions="one", **flags)
+    assert module.one() == 2
+    assert stand_in.module.load_inline("good", [GOOD], functions=["one"], **flags) is module
     file = tmp_path / "good.cpp"
     file.write_text(
         f"#include <torch/extension.h>\n{GOOD}\n"
@@ -94,7 +103,7 @@ def test_what_builds_light_is_loaded_once_and_torch_is_not_asked(stand_in, tmp_p
     assert [r["headers"] for r in stand_in.records] == ["light"] * 3
 
 
-HANDED_ON = {
+HANDED_ON: dict[str, tuple[dict[str, object], str]] = {
     "a header that is not there": (
         {"cpp_sources": "#include <ATen/NumericUtils.h>"},
         "fatal error",
@@ -112,8 +121,8 @@ HANDED_ON = {
 
 @pytest.mark.parametrize("case", HANDED_ON)
 def test_all_else_goes_to_torchs_own_function_unchanged(stand_in, case):
-    given, why = HANDED_ON[case]
-    given = {"name": "other", "functions": ["f"], **given}
+    changed, why = HANDED_ON[case]
+    given = {"name": "other", "functions": ["f"], **changed}
     assert stand_in.module.load_inline(**given) == "torch's own"
     assert stand_in.asked == [((), given)]
     assert why in stand_in.records[0]["why"]

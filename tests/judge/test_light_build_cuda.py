@@ -25,5 +25,6 @@ def test_a_cuda_extension_is_built_light_and_right(name):
         judge.judging(Candidate(source=candidate)) as (evaluation, _),
     ):
         assert evaluation.outcome is Outcome.ACCEPTED, evaluation.message
+    assert evaluation.verdict is not None
     told = [text for key, text in evaluation.verdict.evidence.items() if "extension" in key]
     assert [text.startswith("built with kernelpro's light headers") for text in told] == [True]

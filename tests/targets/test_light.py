@@ -103,6 +103,8 @@ def extension():
 
 def imported(library):
     spec = importlib.util.spec_from_file_location(library.stem, library)
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
