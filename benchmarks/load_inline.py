@@ -14,6 +14,7 @@ import argparse
 import functools
 import json
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -45,7 +46,8 @@ def child(path: Path, mode: str) -> dict[str, Any]:
         mode: `light`, `real` or `compile`.
 
     Returns:
-        `seconds` of loading, `headers`, `why`, and unless it was only compiled `right` and `us`.
+        `seconds` of loading, `processor` seconds of the compilers, `headers`, `why`, and unless it
+        was only compiled `right` and `us`.
     """
     import torch
     import torch.utils.cpp_extension as cpp_extension
@@ -75,8 +77,10 @@ def child(path: Path, mode: str) -> dict[str, Any]:
     except NotLightError as failure:
         error = str(failure)
     seconds = time.perf_counter() - began
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     found: dict[str, Any] = {
         "seconds": sum(r["seconds"] for r in records) if records else seconds,
+        "processor": spent.ru_utime + spent.ru_stime,
         "headers": "torch" if mode == "real" else "light",
         "why": "",
     }
@@ -154,7 +158,13 @@ def measure(path: Path, mode: str) -> dict[str, Any]:
         )
     if ran.returncode:
         words = ran.stderr.strip().splitlines() or ["no message"]
-        return {"seconds": 0.0, "headers": "", "why": words[-1][:200], "right": False}
+        return {
+            "seconds": 0.0,
+            "processor": 0.0,
+            "headers": "",
+            "why": words[-1][:200],
+            "right": False,
+        }
     answer: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
     return answer
 
@@ -177,7 +187,7 @@ def main() -> None:
     files = [f for f in files if args.only is None or f.stem in args.only]
     load = os.getloadavg()[0]
     print(f"{len(files)} candidates; {os.cpu_count()} processors, load average {load:.1f}")
-    print(f"{'candidate':24} {'headers':8} {'s':>7} {'answer':7} {'us a call':>10}   real: s, us")
+    print(f"{'candidate':24} {'headers':8} {'s':>7} {'CPU s':>6} {'answer':7} {'us a call':>10}")
     rows = []
     for path in files:
         found = measure(path, "compile" if args.compile_only else "light")
@@ -185,11 +195,13 @@ def main() -> None:
         light = found["headers"] == "light"
         answer = "-" if "right" not in found else "right" if found["right"] else "WRONG"
         us = f"{found['us']:10.1f}" if "us" in found else " " * 10
-        line = f"{path.stem:24} {found['headers']:8} {found['seconds']:7.2f} {answer:7} {us}"
+        seconds = f"{found['seconds']:7.2f} {found['processor']:6.2f}"
+        line = f"{path.stem:24} {found['headers']:8} {seconds} {answer:7} {us}"
         if args.real is not None and (not args.real or path.stem in args.real):
             real = measure(path, "real")
             answer = "right" if real.get("right") else f"WRONG {real['why']}"
-            line += f"   {real['seconds']:.1f} {real.get('us', 0.0):.1f} {answer}"
+            line += f"   torch's own: {real['seconds']:.1f} s, {real['processor']:.1f} CPU s, "
+            line += f"{real.get('us', 0.0):.1f} us, {answer}"
         print(line + ("" if light else f"   {found['why']}"), flush=True)
     light_rows = [r for r in rows if r["headers"] == "light"]
     times = sorted(r["seconds"] for r in light_rows)

@@ -1,9 +1,9 @@
 """Build torch extensions with our own light headers instead of torch's own.
 
 torch/extension.h takes g++ 55 s and nvcc 194 s to read (2-core machine, torch 2.13, CUDA 13.0); the
-headers in light_headers/ declare what kernels' host code uses of it and take about a second and
-four. Whoever calls this builds with torch's own headers whatever does not build here: the light
-ones are a part of torch's interface, and what they refuse may well be right.
+headers in light_headers/ declare what kernels' host code uses of it and take a small part of that
+(benchmarks/load_inline.py). Whoever calls this builds with torch's own headers whatever does not
+build here: the light ones are a part of torch's interface, and what they refuse may well be right.
 """
 
 import contextlib
