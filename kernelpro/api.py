@@ -317,7 +317,8 @@ def search(
         if team is not None and not team.replaying:
             team.keep_on(Tape(beside(journal.path), writing=True))
         learned.begin(journal.path, start.steps)
-        told = _Told(hooks, watch, learned, bench.shapes if start.problem.workloads else [])
+        shapes = workloads.shapes(start.problem) if start.problem.workloads else []
+        told = _Told(hooks, watch, learned, shapes)
         engine = Search(
             start.problem,
             bench.machine,
@@ -350,7 +351,6 @@ def search(
             watch.stage("confirm")
             if start.problem.workloads:
                 steps = [node.step for node in engine.tree]
-                shapes = workloads.shapes(start.problem)
                 made = shape_dispatch.compose(start.problem, shapes, steps)
                 if made is not None and made[0].id not in engine.tree.first_with:
                     engine.remember(made[0], bench.evaluate(made[0]), made[1], {})

@@ -323,13 +323,19 @@ class Judge:
     def confirm(self, candidate: Candidate, build: Build | None = None) -> Evaluation:
         """Judge a would-be winner from scratch: fresh processes, fresh seeds, more samples.
 
-        It is judged and timed in several pairs of fresh processes, and must be right in each. The
+        It is judged and timed in several pairs of fresh processes, and must be right in each. Its
+        extensions are built with torch's own headers, as they are wherever the file is used. The
         ratio is the median over them, with an interval that spans what they disagree about.
 
         Raises:
             JudgeError: the judge itself cannot work.
         """
-        given, factor = self.settings, self.settings.confirm_factor
+        factor = self.settings.confirm_factor
+        given = replace(
+            self.settings,
+            light_build=False,
+            load_deadline_s=max(self.settings.load_deadline_s, self.settings.rebuild_deadline_s),
+        )
         many = replace(
             given,
             calls_per_set=given.calls_per_set * factor,
@@ -380,6 +386,7 @@ class Judge:
                 folder, self.threads, self.target.worker_environment(folder)
             ),
             seconds=self.settings.sanitizer_deadline_s,
+            light_build=self.settings.light_build,
         )
         shutil.rmtree(folder, ignore_errors=True)
         told = {f"sanitizer {finding.tool}": finding.words for finding in findings}
@@ -426,6 +433,9 @@ class Judge:
             worker.offer(build)
             evaluation = replace(self._evaluate(trial, worker, candidate, phases), build=build)
             evaluation = replace(evaluation, phases_s=dict(phases))
+            if (verdict := evaluation.verdict) is not None and trial.extensions:
+                told = {**verdict.evidence, **trial.extensions}
+                evaluation = replace(evaluation, verdict=replace(verdict, evidence=told))
             good = evaluation.outcome in (Outcome.ACCEPTED, Outcome.FLAGGED)
             yield evaluation, worker if good else None
         finally:

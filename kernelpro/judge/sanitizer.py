@@ -58,6 +58,7 @@ def check(
     environment: Mapping[str, str],
     *,
     seconds: float,
+    light_build: bool = True,
     tools: Sequence[str] = TOOLS,
 ) -> list[Finding]:
     """Call the candidate once under each tool, all of them at the same time.
@@ -68,6 +69,8 @@ def check(
         folder: scratch folder of the candidate's processes.
         environment: of those processes.
         seconds: when to give up on a tool.
+        light_build: whether its extensions are built with the light headers; its kernels are the
+            same, and four builds with torch's own would take longer than the tools.
         tools: names of compute-sanitizer's tools.
 
     Returns:
@@ -86,6 +89,7 @@ def check(
                 "problem": essentials(problem),
                 "warm": 0,
                 "scratch": str(folder),
+                "light_build": light_build,
             }
         )
     )

@@ -43,6 +43,10 @@ class JudgeSettings:
         isolation: `process`, `basic` (Landlock, seccomp and limits as far as the kernel has them)
             or `strict` (bubblewrap besides).
         spare_workers: processes that are kept ready for candidates to come.
+        light_build: whether candidates' load_inline and load are built with kernelpro's light
+            headers, which takes seconds instead of minutes. A winner never is.
+        rebuild_deadline_s: for loading a winner, whose extensions are built with torch's own
+            headers; where that is less than load_deadline_s, the latter.
         backward: whether gradients of inputs and parameters are judged too.
         other_shapes: whether a candidate is also called at sizes that it was not asked for; a
             winner's confirmation and `kernelpro check` always do.
@@ -83,5 +87,7 @@ class JudgeSettings:
     isolation: str = "basic"
     spare_workers: int = 1
     require_custom_kernel: str = "off"
+    light_build: bool = True
+    rebuild_deadline_s: float = 600.0
     backward: bool = False
     other_shapes: bool = False

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from kernelpro.errors import JudgeError
-from kernelpro.judge import baselines, processes
+from kernelpro.judge import baselines, light_build, processes
 from kernelpro.judge.channel import Failure
 from kernelpro.judge.correctness import judge_calls
 from kernelpro.judge.device_lock import DeviceLock, device_name
@@ -36,6 +36,7 @@ class Trial:
             self.bank, settings, zygote.threads, DeviceLock(device_name(zygote.target))
         )
         self.measured: Measurement | None = None
+        self.extensions: dict[str, str] = {}
         self._base: WorkerProcess | None = None
         self._scheduling: dict[int, tuple[int, int, frozenset[int]]] = {}
 
@@ -182,9 +183,12 @@ class Trial:
     def load(self, worker: WorkerProcess, candidate: Candidate) -> bool:
         """Load a candidate; returns whether it has taken the perturbed parameters.
 
+        How its torch extensions were built is in `extensions` then.
+
         Raises:
             Failure: its worker failed.
         """
+        self.extensions = {}
         worker.watch()
         worker.channel.within(self.settings.load_deadline_s)
         same = place(
@@ -197,10 +201,20 @@ class Trial:
             args=self.bank.args,
             kwargs=self.bank.kwargs,
             precision=self.problem.precision,
+            light_build=self.settings.light_build,
         )
         worker.channel.within(self.settings.calls_deadline_s)
+        if light_build.concerns(candidate.source):
+            self.extensions = self._built(worker)
         self.zygote.prepare()
         return same
+
+    def _built(self, worker: WorkerProcess) -> dict[str, str]:
+        """Which headers a candidate's extensions were built with, in words."""
+        if not self.settings.light_build:
+            return {"extensions": "built with torch's own headers"}
+        reply = worker.channel.request("built", self.settings.call_deadline_s)
+        return light_build.in_words(reply.get("extensions"))
 
     def put_back(self, worker: WorkerProcess) -> None:
         """Have a candidate that was called at other sizes be what it was, for who looks at it next.

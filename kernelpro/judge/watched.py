@@ -4,8 +4,9 @@
 
 Nsight Compute and compute-sanitizer run it. The job names the `candidate` file (null: the problem's
 own module is called), the `problem` with name, origin, source, target and sizes, and how many
-`warm` calls come before the one between cudaProfilerStart and cudaProfilerStop. With `scratch` the
-process may write to that folder alone. No more confines it: only for candidates that were accepted.
+`warm` calls come before the one between cudaProfilerStart and cudaProfilerStop. `light_build`, true
+unless said otherwise, is the judge's setting of that name. With `scratch` the process may write to
+that folder alone. No more confines it: only for candidates that were accepted.
 """
 
 import importlib.util
@@ -63,6 +64,7 @@ def load(request: dict[str, Any]) -> tuple[Any, list[Any], Any]:
     """
     import torch
 
+    from kernelpro.judge import light_build
     from kernelpro.judge.inputs import shipped
     from kernelpro.problems.module import instantiate
     from kernelpro.records import Problem
@@ -72,6 +74,10 @@ def load(request: dict[str, Any]) -> tuple[Any, list[Any], Any]:
     inputs = shipped(module, SEED, device)
     if request["candidate"] is None:
         return module.model(SEED).to(device), inputs, device
+    if request.get("light_build", True):
+        source = Path(request["candidate"]).read_text(encoding="utf-8")
+        if light_build.concerns(source):
+            light_build.install()
     spec = importlib.util.spec_from_file_location("candidate", request["candidate"])
     assert spec is not None
     assert spec.loader is not None

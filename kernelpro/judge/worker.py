@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from kernelpro.judge import device_block, raw, switches
+from kernelpro.judge import device_block, light_build, raw, switches
 from kernelpro.judge.autograd import pull_back
 from kernelpro.judge.tampering import Snapshot
 from kernelpro.judge.watch import Watch
@@ -115,6 +115,7 @@ class Worker:
         self.flush: torch.Tensor | None = None
         self.watch: Watch | None = None
         self.kept: dict[str, Any] | None = None
+        self.extensions: light_build.LightBuild | None = None
 
     # --- requests in JSON -----------------------------------------------------------------
 
@@ -155,6 +156,8 @@ class Worker:
         self.watch = Watch(str(Path(request["path"]).parent))
         self.watch.start()
         _keep_source(request["path"], request["source"])
+        if request["light_build"] and light_build.concerns(request["source"]):
+            self.extensions = light_build.install()
         torch.manual_seed(request["seed"])
         spec = importlib.util.spec_from_file_location("candidate", request["path"])
         assert spec is not None
@@ -359,6 +362,11 @@ class Worker:
         seen = self.watch.changes if self.watch is not None else []
         return {"changes": [[c.reason, c.what] for c in (*seen, *_snapshot.changes())[:50]]}
 
+    def built(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Say with which headers the candidate's torch extensions were built."""
+        del request
+        return {"extensions": self.extensions.records if self.extensions is not None else []}
+
     def last_error(self, request: dict[str, Any]) -> dict[str, Any]:
         """Say what a timed call raised."""
         del request
@@ -497,6 +505,7 @@ OPERATIONS: dict[str, Callable[[Worker, dict[str, Any]], dict[str, Any]]] = {
     "collect": Worker.collect,
     "state": Worker.state,
     "backward": Worker.backward,
+    "built": Worker.built,
     "error": Worker.last_error,
 }
 

@@ -1,0 +1,2 @@
+#pragma once
+#include "kernelpro/ceil_div.h"

@@ -1,0 +1,3 @@
+#pragma once
+#include "torch/types.h"
+#include "kernelpro/binding.h"
