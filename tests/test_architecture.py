@@ -41,7 +41,17 @@ ALLOWED = {
         "serial",
         "settings",
     },
-    "models": {"errors", "ranking", "records", "serial", "settings", "targets"},
+    "exemplars": set(),
+    "models": {
+        "errors",
+        "exemplars",
+        "lessons",  # what kind of problem it is
+        "ranking",
+        "records",
+        "serial",
+        "settings",
+        "targets",
+    },
     "preview": {"errors", "models", "ranking", "records", "search", "settings"},
     "plugins": {"", "energy", "profiling", "language", "models"},  # and the public API
     "testing": {"hookspecs", "records"},

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernelpro.errors import ModelError
-from kernelpro.models import parts, roles
+from kernelpro.models import exemplars, parts, roles
 from kernelpro.models.exchange import Message, Request, estimate_tokens
 from kernelpro.models.settings import ModelSettings
 from kernelpro.models.windows import window
 from kernelpro.records import Outcome, Proposal
 
-DROPPED_FIRST = ("other_sources", "worth", "others", "siblings", "failed", "best")
+DROPPED_FIRST = ("other_sources", "exemplars", "worth", "others", "siblings", "failed", "best")
 
 SHARED = ("rules", "machine", "problem")
 OWN = (
@@ -22,6 +22,7 @@ OWN = (
     "result",
     "headroom",
     "findings",
+    "exemplars",
     "worth",
     "best",
     "failed",
@@ -34,6 +35,7 @@ OWN = (
 )
 HEADINGS = {
     "findings": "Findings of the profiler, the most promising first:",
+    "exemplars": "Worked kernels for other problems that show what may help here:",
     "worth": "What acting on findings has been worth in this search:",
     "failed": "What has failed in this search; do not repeat it:",
     "siblings": "What was already tried from this source:",
@@ -141,6 +143,7 @@ def build(
         "result": parts.result(proposal),
         "headroom": parts.headroom(proposal),
         "findings": parts.findings(proposal),
+        "exemplars": exemplars.text(exemplars.chosen(proposal), sources=form in ("code", "single")),
         "worth": parts.worth(proposal),
         "best": parts.best(proposal) if proposal.steps else "",
         "failed": parts.failed(proposal),
