@@ -86,7 +86,7 @@ def search(
     """Search every problem of a suite under one budget.
 
     Args:
-        place: a folder of problem files, or `bundled`.
+        place: a folder of problem files, `bundled`, `workloads`, or `kernelbench:LEVEL`.
         folder: where the memory files are kept; those that are there already go on.
         watcher: told of progress.
         target: `cpu`, `cuda`, or `auto`.
@@ -104,9 +104,12 @@ def search(
         KernelproError: there is no such suite, or no problem of it can be searched.
     """
     chosen = usable(target)
-    names = problems.bundled() if place == "bundled" else problems.files(place)
-    if place != "bundled" and not Path(place).is_dir():
-        raise KernelproError(f"{place} is no folder; expected one with problem files, or `bundled`")
+    groups = {"bundled": problems.bundled, "workloads": problems.workloads}
+    names = groups[place]() if place in groups else problems.files(place)
+    if names == [place]:
+        raise KernelproError(
+            f"{place} is no folder; expected one with problem files, `bundled` or `workloads`"
+        )
     began = time.monotonic()
     refused: dict[str, str] = {}
     files: list[tuple[str, Path]] = []

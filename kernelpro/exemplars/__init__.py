@@ -168,7 +168,6 @@ INDEX: Sequence[Exemplar] = (
         dtype="bfloat16",
         technique="attention forward with scores in registers",
         why="the scores, by far the largest tensor, never exist in memory.",
-        actions=("fuse", "one_pass"),
         arch=80,
     ),
     Exemplar(

@@ -1,0 +1,1 @@
+"""Problems of whole workloads, beside the bundled nine: experts, retrieval, decoding."""
