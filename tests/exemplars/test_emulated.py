@@ -94,8 +94,8 @@ def test_residual_rms_norm(kernels):
 
 
 def test_transpose(kernels):
-    x, out = draw(70, 45), empty(45, 70)
-    launch(kernels, "transpose", (2, 3), (32, 8), x, out, 70, 45)
+    x, out = draw(72, 148), empty(148, 72)
+    launch(kernels, "transpose", (3, 2), (256,), x, out, 72, 148)
     assert (out == x.T).all()
 
 
@@ -114,9 +114,9 @@ def test_split_k_matmul(kernels):
 
 
 def test_mma_matmul(kernels):
-    x, w = rounded(draw(2, 256, 256))
+    x, w = rounded(draw(2, 256, 320))  # more steps than stages
     out = np.zeros((256, 256), np.uint16)
-    launch(kernels, "mma_matmul", (4,), (256,), x, w, out, 256, 256, 256, shared=98304)
+    launch(kernels, "mma_matmul", (2,), (256,), x, w, out, 256, 256, 320, shared=4 * 384 * 128)
     agree(wide(out), wide(x) @ wide(w).T, BFLOAT16)
 
 
@@ -143,10 +143,12 @@ def test_grouped_matmul(kernels):
         _fields_ = (("ends", ctypes.c_int * 256),)
 
     sizes = [100, 0, 130, 7]
-    x, w = rounded(draw(237, 128)), rounded(draw(4, 128, 128))
-    out = np.zeros((237, 128), np.uint16)
+    x, w = rounded(draw(237, 128)), rounded(draw(4, 256, 128))
+    out = np.zeros((237, 256), np.uint16)
     groups = Groups((ctypes.c_int * 256)(*itertools.accumulate(sizes)))
-    launch(kernels, "grouped_matmul", (4,), (256,), x, w, out, groups, 128, 128, shared=98304)
+    launch(
+        kernels, "grouped_matmul", (4,), (256,), x, w, out, groups, 256, 128, shared=4 * 384 * 128
+    )
     parts = np.split(wide(x), list(itertools.accumulate(sizes))[:-1])
     wanted = [part @ wide(own).T for part, own in zip(parts, w, strict=True)]
     agree(wide(out), np.concatenate(wanted), BFLOAT16)

@@ -11,9 +11,9 @@ import cupy
 import torch
 
 CUDA_SOURCE = r"""
-constexpr int TILE = 128, DEPTH = 64, STAGES = 3, THREADS = 256;
+constexpr int M = 128, N = 256, DEPTH = 64, STAGES = 4, THREADS = 256;
 constexpr int MOST_GROUPS = 256;
-constexpr int HALF = TILE * DEPTH * 2;  // bytes of one operand's tile
+constexpr int X_BYTES = M * DEPTH * 2, STAGE = (M + N) * DEPTH * 2;
 typedef unsigned short bf16;            // its bits
 
 struct Groups { int ends[MOST_GROUPS]; };
@@ -51,34 +51,37 @@ static __device__ __forceinline__ unsigned at(int row, int chunk) {
 }
 
 // Rows of x (k wide) of each group times that group's matrix w[group] (n x k) transposed.
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
 grouped_matmul(const bf16* __restrict__ x, const bf16* __restrict__ weights,
                bf16* __restrict__ out, const __grid_constant__ Groups groups, long long n,
                long long k) {
   extern __shared__ uint4 memory[];
   const unsigned shared = (unsigned)__cvta_generic_to_shared(memory);
-  const int t = threadIdx.x, lane = t % 32, warp = t / 32, across = (int)(n / TILE);
+  const int t = threadIdx.x, lane = t % 32, warp = t / 32, across = (int)(n / N);
   int group = 0, begin = 0, tile = blockIdx.x / across;  // counts down over the groups' tiles
   for (;; ++group) {
-    const int here = (groups.ends[group] - begin + TILE - 1) / TILE;
+    const int here = (groups.ends[group] - begin + M - 1) / M;
     if (tile < here) break;
     tile -= here;
     begin = groups.ends[group];
   }
-  const int end = groups.ends[group], row = begin + tile * TILE;
-  const long long column = (long long)(blockIdx.x % across) * TILE;
+  const int end = groups.ends[group], row = begin + tile * M;
+  const long long column = (long long)(blockIdx.x % across) * N;
   const bf16* w = weights + group * n * k;
 
   auto load = [&](int step) {
-    const unsigned stage = shared + step % STAGES * 2 * HALF;
+    const unsigned stage = shared + step % STAGES * STAGE;
     const long long from = (long long)step * DEPTH;
 #pragma unroll
-    for (int i = t; i < TILE * 8; i += THREADS) {
+    for (int i = t; i < M * 8; i += THREADS) {
       const int r = i / 8, c = i % 8;
       const bool inside = row + r < end;
       copy_16(stage + at(r, c), x + (long long)(inside ? row + r : row) * k + from + c * 8, inside);
-      copy_16(stage + HALF + at(r, c), w + (column + r) * k + from + c * 8, true);
     }
+#pragma unroll
+    for (int i = t; i < N * 8; i += THREADS)
+      copy_16(stage + X_BYTES + at(i / 8, i % 8), w + (column + i / 8) * k + from + i % 8 * 8,
+              true);
   };
 
   const int steps = (int)(k / DEPTH);
@@ -87,35 +90,36 @@ grouped_matmul(const bf16* __restrict__ x, const bf16* __restrict__ weights,
     if (s < steps) load(s);
     end_of_stage();
   }
-  const int mine_x = warp / 4 * 64, mine_w = warp % 4 * 32;  // a warp has 64 x 32 results
-  float sum[4][4][4] = {};
+  // A warp has 64 x 64 results: each element from shared memory is used 64 times.
+  const int mine_x = warp / 4 * 64, mine_w = warp % 4 * 64;
+  float sum[4][8][4] = {};
   for (int step = 0; step < steps; ++step) {
     wait_for_stages<STAGES - 2>();
     __syncthreads();  // this stage is there for all, and all are done with the one before it
     if (step + STAGES - 1 < steps) load(step + STAGES - 1);
     end_of_stage();  // also an empty one, so that the count of stages stays right
-    const unsigned stage = shared + step % STAGES * 2 * HALF;
+    const unsigned stage = shared + step % STAGES * STAGE;
 #pragma unroll
     for (int d = 0; d < DEPTH / 16; ++d) {
-      unsigned a[4][4], b[2][4];
+      unsigned a[4][4], b[4][4];
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         load_matrices(a[i], stage + at(mine_x + i * 16 + lane % 16, d * 2 + lane / 16));
 #pragma unroll
-      for (int j = 0; j < 2; ++j)
-        load_matrices(b[j], stage + HALF + at(mine_w + j * 16 + lane % 8 + lane / 16 * 8,
+      for (int j = 0; j < 4; ++j)
+        load_matrices(b[j], stage + X_BYTES + at(mine_w + j * 16 + lane % 8 + lane / 16 * 8,
                                               d * 2 + lane / 8 % 2));
 #pragma unroll
       for (int i = 0; i < 4; ++i)
 #pragma unroll
-        for (int j = 0; j < 4; ++j)
+        for (int j = 0; j < 8; ++j)
           multiply(sum[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
     }
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i)
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < 8; ++j) {
       const long long r = row + mine_x + i * 16 + lane / 4;
       const long long c = column + mine_w + j * 8 + lane % 4 * 2;
       const unsigned upper = packed(sum[i][j][0], sum[i][j][1]);
@@ -126,7 +130,8 @@ grouped_matmul(const bf16* __restrict__ x, const bf16* __restrict__ weights,
 }
 """
 CUDA_OPTIONS = ("-std=c++17",)
-TILE, DEPTH, SHARED, MOST_GROUPS = 128, 64, 3 * 2 * 128 * 64 * 2, 256
+M, N, DEPTH, SHARED = 128, 256, 64, 4 * (128 + 256) * 64 * 2
+MOST_GROUPS = 256
 _module = cupy.RawModule(code=CUDA_SOURCE, options=CUDA_OPTIONS)
 _matmul = _module.get_function("grouped_matmul")
 
@@ -154,14 +159,14 @@ class ModelNew(torch.nn.Module):
     def forward(self, x):
         w = self.weight.detach()
         ok = w.is_cuda and w.dtype == torch.bfloat16 and w.shape[0] == len(self.sizes)
-        ok = ok and w.shape[0] <= MOST_GROUPS and w.shape[1] % TILE == 0 and w.shape[2] % DEPTH == 0
-        _expect(ok, f"weight bfloat16 (groups, {TILE} n, {DEPTH} k) on cuda", w)
+        ok = ok and w.shape[0] <= MOST_GROUPS and w.shape[1] % N == 0 and w.shape[2] % DEPTH == 0
+        _expect(ok, f"weight bfloat16 (groups, {N} n, {DEPTH} k) on cuda", w)
         ok = x.is_cuda and x.dtype == torch.bfloat16 and x.shape == (sum(self.sizes), w.shape[2])
         _expect(ok, f"x bfloat16 {(sum(self.sizes), w.shape[2])} on cuda", x)
         x, w = x.contiguous(), w.contiguous()
         n, k = w.shape[1:]
         out = torch.empty(x.shape[0], n, dtype=x.dtype, device=x.device)
-        tiles = sum(-(-size // TILE) for size in self.sizes)
+        tiles = sum(-(-size // M) for size in self.sizes)
         if tiles == 0:
             return out
         ends = (ctypes.c_int * MOST_GROUPS)(*itertools.accumulate(self.sizes))
@@ -169,5 +174,5 @@ class ModelNew(torch.nn.Module):
         stream = cupy.cuda.Stream.from_external(_Current())
         by_value = cupy.cuda.function.CPointer(ctypes.addressof(ends))
         args = (x.data_ptr(), w.data_ptr(), out.data_ptr(), by_value, n, k)
-        _matmul((tiles * (n // TILE),), (256,), args, shared_mem=SHARED, stream=stream)
+        _matmul((tiles * (n // N),), (256,), args, shared_mem=SHARED, stream=stream)
         return out
