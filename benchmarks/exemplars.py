@@ -6,8 +6,8 @@ how many times as fast as eager torch and as torch.compile, and its time over th
     python3 -m benchmarks.exemplars --only transpose --out DIR
 
 Each is judged on its own, the largest kernels first: one that crashes leaves the others alone.
-torch.compile is timed while `--seconds` allow. For one that fails, its own process runs it beside the reference and says where
-they differ.
+torch.compile is timed while `--seconds` allow. For one that fails, its own process runs it beside
+the reference and says where they differ.
 """
 
 import argparse
