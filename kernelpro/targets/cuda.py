@@ -88,6 +88,14 @@ class CudaTarget:
                     log=f"error: CUDA_OPTIONS holds {option!r}; only options of language, macros, "
                     "include paths and code generation may be used, each with its value after =",
                 )
+            wanted = re.search(r"arch=sm_(\d+)a", option)
+            if wanted is not None and wanted[1] != self._device.arch:
+                return Build(
+                    ok=False,
+                    log=f"error: CUDA_OPTIONS holds {option!r}, but this GPU is "
+                    f"sm_{self._device.arch}; code for an architecture's own instructions runs on "
+                    "no other",
+                )
         return build_cuda(self._compiler, self._device, source, options)
 
     @cached_property
