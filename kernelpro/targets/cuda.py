@@ -23,7 +23,8 @@ from kernelpro.targets.nvrtc import Compiler, Device
 PEAK_DEADLINE_S = 180.0
 # NVRTC options that a candidate may declare: none that makes it write files or run for ever.
 _OPTION = re.compile(
-    r"-{1,2}(std=c\+\+\d\d|arch=sm_\d+a|[DUI].+|use_fast_math|fmad=\w+|ftz=\w+|prec-(div|sqrt)=\w+|lineinfo|"
+    r"-{1,2}(std=c\+\+\d\d|arch=sm_\d+a|"
+    r"[DUI].+|use_fast_math|fmad=\w+|ftz=\w+|prec-(div|sqrt)=\w+|lineinfo|"
     r"generate-line-info|maxrregcount=\d+|restrict|extra-device-vectorization|default-device|"
     r"device-as-default-execution-space|Xptxas=-[\w=,]+|ptxas-options=-[\w=,]+|"
     r"(no-)?(source-include|display-error-number)|disable-warnings|w|minimal|"
