@@ -98,7 +98,7 @@ def search(
     """Search every problem of a suite under one budget.
 
     Args:
-        place: a folder of problem files, or `bundled`.
+        place: a folder of problem files, `bundled`, `services`, or `kernelbench:LEVEL`.
         folder: where the memory files are kept; those that are there already go on.
         watcher: told of progress.
         target: `cpu`, `cuda`, or `auto`.
@@ -124,9 +124,12 @@ def search(
     chosen = usable(target)
     if proposer is not None:
         choose.check(proposer)
-    names = problems.bundled() if place == "bundled" else problems.files(place)
-    if place != "bundled" and not Path(place).is_dir():
-        raise KernelproError(f"{place} is no folder; expected one with problem files, or `bundled`")
+    groups = {"bundled": problems.bundled, "services": problems.services}
+    names = groups[place]() if place in groups else problems.files(place)
+    if names == [place]:
+        raise KernelproError(
+            f"{place} is no folder; expected one with problem files, `bundled` or `services`"
+        )
     began = time.monotonic()
     refused: dict[str, str] = {}
     files: list[tuple[str, Path]] = []

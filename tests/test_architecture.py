@@ -42,7 +42,18 @@ ALLOWED = {
         "settings",
     },
     "code_search": {"errors", "settings"},
-    "models": {"code_search", "errors", "ranking", "records", "serial", "settings", "targets"},
+    "exemplars": set(),
+    "models": {
+        "code_search",
+        "errors",
+        "exemplars",
+        "lessons",  # what kind of problem it is
+        "ranking",
+        "records",
+        "serial",
+        "settings",
+        "targets",
+    },
     "preview": {"errors", "models", "ranking", "records", "search", "settings"},
     "plugins": {"", "energy", "profiling", "language", "models"},  # and the public API
     "testing": {"hookspecs", "records"},

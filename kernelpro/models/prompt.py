@@ -8,14 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernelpro.errors import ModelError
+from kernelpro.models import exemplars, parts, roles
 from kernelpro.models import lookups as look
-from kernelpro.models import parts, roles
 from kernelpro.models.exchange import Message, Request, estimate_tokens
 from kernelpro.models.settings import ModelSettings
 from kernelpro.models.windows import window
 from kernelpro.records import Outcome, Proposal
 
-DROPPED_FIRST = ("other_sources", "discoveries", "worth", "others", "siblings", "failed", "best")
+DROPPED_FIRST = (
+    *("other_sources", "exemplars", "discoveries", "worth", "others", "siblings", "failed"),
+    "best",
+)
 
 SHARED = ("rules", "machine", "problem")
 OWN = (
@@ -23,6 +26,7 @@ OWN = (
     "result",
     "headroom",
     "findings",
+    "exemplars",
     "worth",
     "discoveries",
     "best",
@@ -36,6 +40,7 @@ OWN = (
 )
 HEADINGS = {
     "findings": "Findings of the profiler, the most promising first:",
+    "exemplars": "Worked kernels for other problems that show what may help here:",
     "worth": "What acting on findings has been worth in this search:",
     "discoveries": "Files of the sources that were read before a faster candidate:",
     "failed": "What has failed in this search; do not repeat it:",
@@ -162,6 +167,7 @@ def build(
         "result": parts.result(proposal),
         "headroom": parts.headroom(proposal),
         "findings": parts.findings(proposal),
+        "exemplars": exemplars.text(exemplars.chosen(proposal), sources=form in ("code", "single")),
         "worth": parts.worth(proposal),
         "discoveries": parts.discoveries(proposal),
         "best": parts.best(proposal) if proposal.steps else "",

@@ -9,14 +9,25 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kernelpro.errors import ProblemError
+from kernelpro.problems import kernelbench
 from kernelpro.records import Problem
 
 _BUNDLED = Path(__file__).parent / "bundled"
+_SERVICES = Path(__file__).parent / "services"
 
 
 def bundled() -> list[str]:
-    """Names of the problems that come with kernelpro, sorted."""
-    return sorted(path.stem for path in _BUNDLED.glob("*.py") if path.stem != "__init__")
+    """Names of the problems that come with kernelpro and make its suite `bundled`, sorted."""
+    return _names(_BUNDLED)
+
+
+def services() -> list[str]:
+    """Names of the further problems that come with it: experts, retrieval, decoding; sorted."""
+    return _names(_SERVICES)
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
 
 
 def load(
@@ -29,7 +40,8 @@ def load(
     keeps its value.
 
     Args:
-        name_or_path: a bundled problem's name, or the path of a .py file.
+        name_or_path: a name of `bundled` or `services`, `kernelbench:LEVEL/NUMBER`, or the path
+            of a .py file.
         target: `cpu` or `cuda`; whose entry of the file's SIZES is used.
         sizes: further constants to replace, by name; they win over SIZES.
 
@@ -48,7 +60,7 @@ def files(place: str) -> list[str]:
     Raises:
         ProblemError: the folder has none.
     """
-    path = Path(place)
+    path = kernelbench.path(place) if kernelbench.is_name(place) else Path(place)
     if not path.is_dir():
         return [place]
     found = sorted(str(p) for p in path.rglob("*.py") if "class Model(" in _text(p))
@@ -66,9 +78,17 @@ def _text(path: Path) -> str:
 
 def _find(name_or_path: str) -> tuple[Path, str]:
     """Path of the file, and what the record calls its origin."""
-    names = bundled()
-    if name_or_path in names:
-        return _BUNDLED / f"{name_or_path}.py", "bundled"
+    for folder in (_BUNDLED, _SERVICES):
+        if name_or_path in _names(folder):
+            return folder / f"{name_or_path}.py", "bundled"
+    if kernelbench.is_name(name_or_path):
+        path = kernelbench.path(name_or_path)
+        if path.is_dir():
+            raise ProblemError(
+                f"{name_or_path} is a level of KernelBench; name one of its problems, such as "
+                f"{name_or_path}/1"
+            )
+        return path, str(path)
     path = Path(name_or_path)
     if path.is_dir():
         raise ProblemError(f"{path} is a folder, but a problem is a .py file or a bundled name")
@@ -76,6 +96,7 @@ def _find(name_or_path: str) -> tuple[Path, str]:
         return path, str(path)
     if path.suffix == ".py" or path.name != name_or_path:
         raise ProblemError(f"there is no file {path}; check the path")
+    names = [*bundled(), *services()]
     close = difflib.get_close_matches(name_or_path, names, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     raise ProblemError(

@@ -23,7 +23,8 @@ from kernelpro.targets.nvrtc import Compiler, Device
 PEAK_DEADLINE_S = 180.0
 # NVRTC options that a candidate may declare: none that makes it write files or run for ever.
 _OPTION = re.compile(
-    r"-{1,2}(std=c\+\+\d\d|[DUI].+|use_fast_math|fmad=\w+|ftz=\w+|prec-(div|sqrt)=\w+|lineinfo|"
+    r"-{1,2}(std=c\+\+\d\d|arch=sm_\d+a|"
+    r"[DUI].+|use_fast_math|fmad=\w+|ftz=\w+|prec-(div|sqrt)=\w+|lineinfo|"
     r"generate-line-info|maxrregcount=\d+|restrict|extra-device-vectorization|default-device|"
     r"device-as-default-execution-space|Xptxas=-[\w=,]+|ptxas-options=-[\w=,]+|"
     r"(no-)?(source-include|display-error-number)|disable-warnings|w|minimal|"
@@ -87,6 +88,14 @@ class CudaTarget:
                     ok=False,
                     log=f"error: CUDA_OPTIONS holds {option!r}; only options of language, macros, "
                     "include paths and code generation may be used, each with its value after =",
+                )
+            wanted = re.search(r"arch=sm_(\d+)a", option)
+            if wanted is not None and wanted[1] != self._device.arch:
+                return Build(
+                    ok=False,
+                    log=f"error: CUDA_OPTIONS holds {option!r}, but this GPU is "
+                    f"sm_{self._device.arch}; code for an architecture's own instructions runs on "
+                    "no other",
                 )
         return build_cuda(self._compiler, self._device, source, options)
 

@@ -77,6 +77,18 @@ def test_options_that_write_files_are_refused(option):
     assert repr(option) in build.log
 
 
+def test_code_for_one_architecture_is_built_for_that_one_alone():
+    compiler = Recorded()
+    made = CudaTarget(compiler).build(candidate('CUDA_OPTIONS = ("-arch=sm_90a",)'))
+    assert made is not None
+    assert made.ok
+    assert compiler.asked == [(SCALE, ("-arch=sm_90a",), "90")]  # and sm_90 after it
+    other = CudaTarget(compiler).build(candidate('CUDA_OPTIONS = ("-arch=sm_100a",)'))
+    assert other is not None
+    assert not other.ok
+    assert "this GPU is sm_90" in other.log
+
+
 def test_a_candidate_without_a_declared_source_is_not_built_ahead():
     assert CudaTarget(Recorded()).build(Candidate(source="import torch\n")) is None
 

@@ -1,0 +1,1 @@
+"""Problems of services, beside the bundled nine: experts, retrieval, decoding."""
