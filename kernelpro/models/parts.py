@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from textwrap import shorten
 
+from kernelpro.lessons import words
 from kernelpro.models import lookups, roles
 from kernelpro.models.evidence import failure
 from kernelpro.models.sources import folded
@@ -15,6 +16,9 @@ FINDINGS = 5
 
 FAILURES = 8
 """Failures that are told so that they are not repeated: the latest. Own choice."""
+
+MOST_LESSONS = 8
+"""Lessons of earlier searches that a prompt has at most. Own choice."""
 
 FAILED_TALK = "failed: "
 """How the rationale of a candidate begins that came of a failed talk; its message says the rest."""
@@ -104,6 +108,16 @@ def worth(proposal: Proposal) -> str:
     known = credit(proposal.steps)
     lines = [f"- {name}: {_worth(c)}" for name, c in sorted(known.items()) if c.tries]
     return "\n".join(lines)
+
+
+def lessons(proposal: Proposal) -> str:
+    """What earlier searches of like problems saw, with counts: as answers to findings first."""
+    found = {d.detector for d in proposal.diagnoses}
+    told = sorted(
+        (one for one in proposal.lessons if one.strategy and one.tries),
+        key=lambda one: (one.finding not in found, not one.finding, -one.worth, one.strategy),
+    )
+    return "\n".join(f"- {words.line(one)}" for one in told[:MOST_LESSONS])
 
 
 def discoveries(proposal: Proposal) -> str:

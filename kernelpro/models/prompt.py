@@ -16,8 +16,8 @@ from kernelpro.models.windows import window
 from kernelpro.records import Outcome, Proposal
 
 DROPPED_FIRST = (
-    *("other_sources", "exemplars", "discoveries", "worth", "others", "siblings", "failed"),
-    "best",
+    *("other_sources", "exemplars", "discoveries", "lessons", "worth", "others", "siblings"),
+    *("failed", "best"),
 )
 
 SHARED = ("rules", "machine", "problem")
@@ -28,6 +28,7 @@ OWN = (
     "findings",
     "exemplars",
     "worth",
+    "lessons",
     "discoveries",
     "best",
     "failed",
@@ -42,6 +43,7 @@ HEADINGS = {
     "findings": "Findings of the profiler, the most promising first:",
     "exemplars": "Worked kernels for other problems that show what may help here:",
     "worth": "What acting on findings has been worth in this search:",
+    "lessons": "What earlier searches of like problems saw of changes:",
     "discoveries": "Files of the sources that were read before a faster candidate:",
     "failed": "What has failed in this search; do not repeat it:",
     "siblings": "What was already tried from this source:",
@@ -169,6 +171,7 @@ def build(
         "findings": parts.findings(proposal),
         "exemplars": exemplars.text(exemplars.chosen(proposal), sources=form in ("code", "single")),
         "worth": parts.worth(proposal),
+        "lessons": parts.lessons(proposal),
         "discoveries": parts.discoveries(proposal),
         "best": parts.best(proposal) if proposal.steps else "",
         "failed": parts.failed(proposal),

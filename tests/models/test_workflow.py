@@ -24,7 +24,7 @@ from kernelpro.models.windows import window
 from kernelpro.plugins import reward_speedup
 from kernelpro.plugins.propose_model import ModelProposer
 from kernelpro.preview import proposal
-from kernelpro.records import Action, Diagnosis, Outcome
+from kernelpro.records import Action, Diagnosis, Lesson, Outcome
 from kernelpro.search import memory
 from tests.models.servers import Say, Server, Status
 from tests.search import toy
@@ -295,6 +295,27 @@ def test_findings_are_few_and_raw_metrics_are_never_told(quick):
     assert "cpu.time_us" not in text
     assert "Speed of light: 50 us" in text
     assert "The best so far is node 12" in text
+
+
+def test_a_plan_is_told_what_earlier_searches_saw_and_how_often(quick):
+    finding = "scalar_loops"
+    seen_here = (Diagnosis(detector=finding, bottleneck="so", why="so", gain=0.1),)
+    seen = [
+        Lesson(strategy="vec up", tries=12, successes=7, weight=6.0, log_gain=0.08, worth=0.05),
+        Lesson(strategy="unroll up", tries=3, successes=0, weight=1.0, worth=-0.01),
+        Lesson(strategy="staging buffer", finding=finding, tries=2, successes=1, weight=1.0),
+        *(Lesson(strategy=f"other {n}", tries=1, successes=0, weight=1.0) for n in range(9)),
+        Lesson(tries=15, successes=7, weight=7.0),
+    ]
+    given = briefed(forest(), 2, diagnoses=seen_here, lessons=tuple(seen))
+    text = "\n".join(prompt.build("plan", given, quick()).own)
+    told = [line for line in text.splitlines() if " faster, " in line]
+    assert len(told) == 8
+    assert told[0].startswith(f"- staging buffer, for {finding}: 1 of 2 tries faster")
+    assert told[1].startswith("- vec up: 7 of 12 tries faster, x1.08 on average")
+    assert "any strategy" not in text
+    without = prompt.build("plan", briefed(forest(), 2), quick())
+    assert "What earlier searches" not in "\n".join(without.own)
 
 
 def test_siblings_get_other_directions_and_acted_on_findings_come_last():
