@@ -333,7 +333,7 @@ def search(
             stop_ratio=_stop_ratio(start, goal) if stop_ratio is None else stop_ratio,
             feedback=start.feedback,
             pace=pace,
-            slots=pace.jobs if isinstance(bench, RayBench) else bench.slots,
+            slots=_slots(bench, pace),
             lessons=learned.told,
         )
         bench.busy = engine.usage.busy
@@ -520,6 +520,13 @@ def audit(
     made = [audited(shape, chosen.device) for shape in workloads.shapes(task)]
     findings = dict.fromkeys(finding for each in made for finding in each.findings)
     return replace(made[0], findings=tuple(findings), seconds=sum(each.seconds for each in made))
+
+
+def _slots(bench: Bench | SlotBench, pace: Pace) -> int:
+    """How many candidates are measured at once."""
+    if isinstance(bench, RayBench):
+        return pace.jobs
+    return bench.slots if isinstance(bench, SlotBench) else 1
 
 
 def _stop_ratio(start: Start, goal: Objective) -> float:

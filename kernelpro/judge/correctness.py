@@ -215,11 +215,14 @@ def judge_calls(
             findings,
             keep=keep,
         )
+        bank.give_back()  # a later call needs the memory that comparing took
         if not findings.ok:
             return findings
         if not trusted and step in (1, least - 1) and order[step - 1] != index:
             earlier = bank.expected_of(order[step - 1], perturbed)
             _check_earlier(worker, bank, order[step - 1], earlier, accepted, findings, settings)
+            del earlier
+            bank.give_back()
         if step + 1 >= least and time.monotonic() - began > settings.max_judging_s:
             break
     return findings

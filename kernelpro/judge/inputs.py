@@ -420,14 +420,14 @@ class Bank:
             self._expected[perturbed] = [
                 [self._remembered(each) for each in reference.expected(s.value)] for s in self.sets
             ]
-            self._give_back()
+            self.give_back()
         return self._expected[perturbed]
 
     def expected_of(self, index: int, perturbed: bool) -> list[Expected]:
         """Return what one set's outputs must be, with their values."""
         if not self.is_large:
             return self.expected(perturbed)[index]
-        self._give_back()
+        self.give_back()
         return self.reference(perturbed).expected(self.sets[index].value)
 
     def copy_set(self, index: int, block: Any) -> None:
@@ -451,7 +451,7 @@ class Bank:
             return expected
         return replace(expected, values=expected.values.new_empty(0), native=None)
 
-    def _give_back(self) -> None:
+    def give_back(self) -> None:
         """Give the GPU the memory back that torch keeps of large tensors."""
         if self.is_large and self._device.type == "cuda":
             torch.cuda.empty_cache()
@@ -469,7 +469,7 @@ class Bank:
             raw.splice(tensors[k], donors[k], cut)
         for k, pairs in zip(self.swappable, places, strict=True):
             raw.swap(tensors[k], pairs)
-        self._give_back()
+        self.give_back()
         return self.reference(perturbed).expected(value)
 
     @property

@@ -482,6 +482,8 @@ class Judge:
                     f"{bank.sets[challenge.index].name}, timed",
                     findings,
                 )
+                del expected
+                bank.give_back()
         if worker.drain.total_bytes > self.settings.output_bytes:
             findings.reject(
                 "output_flood", f"it printed {worker.drain.total_bytes} bytes while it ran"

@@ -90,7 +90,7 @@ def find(folder: Path, level: int, number: int) -> Path:
     if len(found) != 1:
         names = ", ".join(each.name for each in found) or "none"
         raise ProblemError(
-            f"expected one file level{level}/{number}_*.py in {folder}, but found {names}; "
-            "name the checkout that the run was made with"
+            f"expected one file level{level}/{number}_*.py in {folder}, but found {names}; name "
+            "another number, or the checkout that is meant"
         )
     return found[0]

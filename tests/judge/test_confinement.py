@@ -68,7 +68,7 @@ def test_workers_are_ready_ahead_of_need_and_used_once(judge, kit):
     (spare,) = judge.zygote._spares
     with judge.judging(kit.honest) as (evaluation, session):
         assert evaluation.outcome is Outcome.ACCEPTED
-        assert session._worker is spare
+        assert session.worker is spare
     assert not spare.alive
     assert spare not in judge.zygote._spares
 

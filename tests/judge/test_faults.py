@@ -324,7 +324,7 @@ def test_after_a_fault_a_fresh_process_proves_the_device_and_waits_for_the_next(
     (proof,) = judge.zygote._spares
     with judge.judging(kit.honest) as (evaluation, session):
         assert evaluation.outcome is Outcome.ACCEPTED
-        assert session._worker is proof
+        assert session.worker is proof
 
 
 def test_a_device_that_stays_broken_ends_the_search_in_one_sentence(judge, monkeypatch):

@@ -81,7 +81,9 @@ def test_threads_that_cannot_share_a_strided_row_are_refused(make_problem):
         CudaSchedule(vec=4),
         prepare(
             make_problem(
-                "return torch.relu(torch.sum(x0 * 2, 1))", "torch.randn(3, 8, 5, 2)", target="cuda"
+                "return torch.relu(torch.sum(x0 * 2, 1))",
+                "torch.randn(3, 24, 3, 10)",
+                target="cuda",
             )
         ).works,
     )

@@ -33,7 +33,7 @@ def test_a_name_stands_for_the_file_and_a_level_for_its_folder(checkout, monkeyp
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("kernelbench:1/3", "has no files that begin with 3_, but one is expected; it has 2"),
+        ("kernelbench:1/3", "expected one file level1/3_.*, but found none; name another"),
         ("kernelbench:7/1", "has no level 7; its levels are 1, 2"),
         ("kernelbench:1/2/3", "write kernelbench:LEVEL/NUMBER"),
         ("kernelbench:", "write kernelbench:LEVEL/NUMBER"),
@@ -51,5 +51,5 @@ def test_without_a_checkout_it_says_how_to_name_one(tmp_path, monkeypatch):
     with pytest.raises(ProblemError, match=f"set {VARIABLE}"):
         problems.load("kernelbench:1/23")
     (tmp_path / "kernelpro.toml").write_text(f'[problems]\nkernelbench = "{tmp_path}"\n')
-    with pytest.raises(ProblemError, match="has no folder level1"):
+    with pytest.raises(ProblemError, match="holds no folder level1"):
         problems.load("kernelbench:1/23")
