@@ -293,7 +293,9 @@ def _cuda_starts(works: Sequence[Work], limits: Limits) -> Iterator[CudaSchedule
         base = CudaSchedule(vec=vec, threads=threads, rows=rows)
         for cluster in clusters:
             for staging in ("registers", "shared"):
-                yield replace(base, cluster=cluster, staging=staging)
+                # Few blocks fit beside each other then, so each has more reads in flight.
+                for unroll in (4, 1) if cluster > 1 else (1,):
+                    yield replace(base, cluster=cluster, staging=staging, unroll=unroll)
         yield base
 
 
