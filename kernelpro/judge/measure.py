@@ -481,14 +481,23 @@ def _late(base: Side, candidate: Side) -> tuple[float, float, float]:
     The probability is that of a sign test: of so many kept calls, each of which is as probably
     above the timed calls' median as below it, so many are later than is allowed.
     """
-    kept = candidate.kept_us
-    call_us, base_us = _middle_us(candidate), _middle_us(base)
-    copy_us = max(timing.median(base.kept_us) - base_us, 0.0)
+    kept, call_us = candidate.kept_us, _middle_us(candidate)
+    # Of the quicker calls, which a busy machine has not delayed: else its delays would be allowed.
+    copy_us = max(_quarter_us(base.kept_us) - _quarter_us(_calls_us(base)), 0.0)
     allowed_us = LATE_FACTOR * copy_us + LATE_SHARE * call_us + LATE_US
     late = sum(us > call_us + allowed_us for us in kept)
     ways = sum(math.comb(len(kept), n) for n in range(late, len(kept) + 1))
     return timing.median(kept) - call_us, copy_us, ways / 2.0 ** len(kept)
 
 
+def _calls_us(side: Side) -> list[float]:
+    return [us for block in side.times_us for us in block]
+
+
 def _middle_us(side: Side) -> float:
-    return timing.median([us for block in side.times_us for us in block])
+    return timing.median(_calls_us(side))
+
+
+def _quarter_us(times: Sequence[float]) -> float:
+    """The lower quartile: a quarter of the times are below it."""
+    return sorted(times)[len(times) // 4]

@@ -64,6 +64,13 @@ def test_what_keeping_costs_the_baseline_is_allowed_twice():
     assert _lateness(base, kept([1000.0] * 5, [2200.0] * 24))
 
 
+def test_the_baseline_s_delays_allow_a_candidate_nothing():
+    # Most of the baseline's kept calls lost their processor for 4 ms; taking a copy costs 40 us.
+    base = kept([2000.0, 2000.0, 2000.0, 6000.0, 6000.0], [2040.0] * 8 + [6040.0] * 16)
+    assert _lateness(base, kept([5.0] * 5, [2100.0] * 24))
+    assert not _lateness(base, kept([2000.0] * 5, [2040.0] * 20 + [6040.0] * 4))
+
+
 def test_the_delays_of_a_busy_machine_do_not_look_late_but_ask_for_more():
     # Half of all calls lose their processor for 30 ms, whether outputs are kept or not.
     calls = [1000.0, 1000.0, 1000.0, 31000.0, 31000.0]
