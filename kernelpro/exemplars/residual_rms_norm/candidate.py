@@ -34,7 +34,7 @@ residual_rms_norm(const uint4* __restrict__ x, const uint4* __restrict__ residua
   h.y = packed(low(a.y) + low(b.y), high(a.y) + high(b.y));
   h.z = packed(low(a.z) + low(b.z), high(a.z) + high(b.z));
   h.w = packed(low(a.w) + low(b.w), high(a.w) + high(b.w));
-  sums[place] = h;
+  __stcs(sums + place, h);
   float square = low(h.x) * low(h.x) + high(h.x) * high(h.x);
   square += low(h.y) * low(h.y) + high(h.y) * high(h.y);
   square += low(h.z) * low(h.z) + high(h.z) * high(h.z);
@@ -58,7 +58,7 @@ residual_rms_norm(const uint4* __restrict__ x, const uint4* __restrict__ residua
   n.y = packed(low(n.y) * low(w.y), high(n.y) * high(w.y));
   n.z = packed(low(n.z) * low(w.z), high(n.z) * high(w.z));
   n.w = packed(low(n.w) * low(w.w), high(n.w) * high(w.w));
-  out[place] = n;
+  __stcs(out + place, n);
 }
 """
 CUDA_OPTIONS = ("-std=c++17",)

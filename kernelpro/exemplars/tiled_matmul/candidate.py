@@ -19,25 +19,23 @@ tiled_matmul(const float* __restrict__ a, const float* __restrict__ b, float* __
   const int t = threadIdx.x;
   const int ra = t / 2, ca = t % 2 * 4;    // the four elements of a that this thread copies
   const int rb = t / 32, cb = t % 32 * 4;  // and of b
-  // Of its results; the others are 64 further. The lanes of a warp are 4 x 8 of 16 x 16, so that
-  // they read few different elements.
-  const int row = (t / 64 * 4 + t % 32 / 8) * 4, column = (t / 32 % 2 * 8 + t % 8) * 4;
+  const int row = t / 16 * 4, column = t % 16 * 4;  // of its results; the others are 64 further
   const float* from_a = a + ((long long)blockIdx.y * TILE + ra) * k + ca;
   const float* from_b = b + rb * n + (long long)blockIdx.x * TILE + cb;
   float sum[8][8] = {};
   float4 va = *reinterpret_cast<const float4*>(from_a);
   float4 vb = *reinterpret_cast<const float4*>(from_b);
   int half = 0;
-  for (int left = (int)(k / DEPTH); left > 0; --left) {
+  for (int step = 0; step < (int)(k / DEPTH); ++step) {
     sa[half][ca + 0][ra] = va.x;
     sa[half][ca + 1][ra] = va.y;
     sa[half][ca + 2][ra] = va.z;
     sa[half][ca + 3][ra] = va.w;
     *reinterpret_cast<float4*>(&sb[half][rb][cb]) = vb;
     __syncthreads();  // one barrier a step, thanks to the two halves
-    if (left > 1) {
+    if (step + 1 < (int)(k / DEPTH)) {
       from_a += DEPTH;
-      from_b += DEPTH * (int)n;
+      from_b += DEPTH * n;
       va = *reinterpret_cast<const float4*>(from_a);
       vb = *reinterpret_cast<const float4*>(from_b);
     }

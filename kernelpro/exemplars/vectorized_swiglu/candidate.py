@@ -1,10 +1,10 @@
-"""SwiGLU's gate in one pass: 16-byte accesses, two of them in flight for each input."""
+"""SwiGLU's gate in one pass: 16-byte accesses, four of them in flight for each input."""
 
 import cupy
 import torch
 
 CUDA_SOURCE = r"""
-constexpr int THREADS = 256, UNROLL = 2;  // vectors that a thread has in flight
+constexpr int THREADS = 256, UNROLL = 4;  // vectors that a thread has in flight
 
 static __device__ __forceinline__ float gated(float g, float u) {
   return g / (1.0f + expf(-g)) * u;
@@ -28,8 +28,8 @@ swiglu(const float4* __restrict__ gate, const float4* __restrict__ up, float4* _
   for (int k = 0; k < UNROLL; ++k) {
     const long long i = first + k * THREADS;
     if (i < vectors)
-      out[i] = make_float4(gated(g[k].x, u[k].x), gated(g[k].y, u[k].y),
-                           gated(g[k].z, u[k].z), gated(g[k].w, u[k].w));
+      __stcs(out + i, make_float4(gated(g[k].x, u[k].x), gated(g[k].y, u[k].y),
+                                  gated(g[k].z, u[k].z), gated(g[k].w, u[k].w)));
   }
 }
 """
@@ -59,7 +59,7 @@ class ModelNew(torch.nn.Module):
         gate, up = gate.contiguous(), up.contiguous()
         out = torch.empty_like(gate)
         vectors = gate.numel() // 4
-        blocks = -(-vectors // (256 * 2))
+        blocks = -(-vectors // (256 * 4))
         stream = cupy.cuda.Stream.from_external(_Current())
         args = (gate.data_ptr(), up.data_ptr(), out.data_ptr(), vectors)
         _swiglu((blocks,), (256,), args, stream=stream)
