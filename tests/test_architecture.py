@@ -25,7 +25,7 @@ ALLOWED = {
         "recordings",
     },  # names only; loaded when first used
     "problems": {"errors", "records", "settings"},
-    "targets": {"errors", "records", "settings"},
+    "targets": {"code_search", "errors", "records", "settings"},
     "judge": {"", "errors", "records", "settings", "targets", "problems"},
     "ranking": {"records"},
     "profiling": {"", "errors", "records", "hookspecs", "ranking", "settings", "targets"},

@@ -12,15 +12,18 @@ import weakref
 from functools import cached_property
 from pathlib import Path
 
+from kernelpro.code_search import settings as sources
+from kernelpro.code_search.settings import CodeSearchSettings
 from kernelpro.errors import TargetError
 from kernelpro.records import Build, Candidate, Machine
-from kernelpro.settings import cache_folder
+from kernelpro.settings import cache_folder, resolve
 from kernelpro.targets import Availability, declared, elf, peaks
 from kernelpro.targets.cache import Store
 from kernelpro.targets.compiler import DEADLINE_S, shorten
 from kernelpro.targets.nvrtc import Compiler, Device
 
 PEAK_DEADLINE_S = 180.0
+OWN_FROM = 90  # architectures with instructions of their own, for which code must name them: sm_90a
 # NVRTC options that a candidate may declare: none that makes it write files or run for ever.
 _OPTION = re.compile(
     r"-{1,2}(std=c\+\+\d\d|arch=sm_\d+a|"
@@ -126,7 +129,8 @@ class CudaTarget:
         """Keep every cache of a candidate's tools in the folder that it may write to.
 
         CuPy keeps none: it remembers the folder of the process that imported it, which workers
-        are forked from, and may not write there.
+        are forked from, and may not write there. Extensions that a candidate builds with nvcc are
+        built for this GPU, its own instructions among them, and find CUTLASS's headers.
         """
         folders = {
             variable: str(scratch / folder)
@@ -137,7 +141,29 @@ class CudaTarget:
                 ("TORCHINDUCTOR_CACHE_DIR", "inductor"),
             )
         }
-        return {**folders, "CUPY_CACHE_IN_MEMORY": "1"}
+        tree = sources.tree(resolve("code_search", CodeSearchSettings))
+        return {
+            **folders,
+            "CUPY_CACHE_IN_MEMORY": "1",
+            **nvcc_environment(self._device.arch, tree),
+        }
+
+
+def nvcc_environment(arch: str, tree: Path | None) -> dict[str, str]:
+    """What nvcc and torch's extension builder are told of the GPU and of CUTLASS.
+
+    Args:
+        arch: of the GPU, such as `90`.
+        tree: CUTLASS's sources; None, or a tree without its headers: they are not offered.
+    """
+    capability = f"{arch[:-1]}.{arch[-1:]}"
+    told = {"TORCH_CUDA_ARCH_LIST": f"{capability}a" if int(arch) >= OWN_FROM else capability}
+    folders = (tree / "include", tree / "tools" / "util" / "include") if tree is not None else ()
+    if folders and (folders[0] / "cute").is_dir() and " " not in str(tree):
+        included = [f"-I{folder}" for folder in folders if folder.is_dir()]
+        # CuTe's constexpr functions run on both sides.
+        told["NVCC_PREPEND_FLAGS"] = " ".join([*included, "--expt-relaxed-constexpr"])
+    return told
 
 
 def build_cuda(

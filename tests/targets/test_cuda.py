@@ -2,14 +2,16 @@
 
 import json
 import os
+import shutil
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
 from kernelpro.records import Candidate
-from kernelpro.targets.cuda import CudaTarget, build_cuda, resources
+from kernelpro.targets.cuda import CudaTarget, build_cuda, nvcc_environment, resources
 from kernelpro.targets.nvrtc import Compiled, Compiler, Device
 
 H100 = Device(name="H100", arch="90", cupy="14", nvrtc="13.0", driver="13000")
@@ -116,7 +118,37 @@ def test_every_cache_of_a_worker_lies_in_its_scratch_folder(tmp_path):
     environment = CudaTarget(Recorded()).worker_environment(tmp_path)
     assert environment.pop("CUPY_CACHE_IN_MEMORY") == "1"
     assert {"TRITON_CACHE_DIR", "CUDA_CACHE_PATH"} <= environment.keys()
+    environment = {name: value for name, value in environment.items() if "NVCC" not in name}
+    assert environment.pop("TORCH_CUDA_ARCH_LIST") == "9.0a"
     assert all(Path(folder).parent == tmp_path for folder in environment.values())
+
+
+def test_extensions_are_built_for_this_gpu_and_find_cutlass(tmp_path):
+    assert nvcc_environment("80", None) == {"TORCH_CUDA_ARCH_LIST": "8.0"}
+    assert nvcc_environment("100", None) == {"TORCH_CUDA_ARCH_LIST": "10.0a"}
+    assert "NVCC_PREPEND_FLAGS" not in nvcc_environment("90", tmp_path)  # some other tree
+    (tmp_path / "include" / "cute").mkdir(parents=True)
+    told = nvcc_environment("90", tmp_path)
+    assert told["NVCC_PREPEND_FLAGS"] == f"-I{tmp_path}/include --expt-relaxed-constexpr"
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on PATH")
+def test_nvcc_finds_headers_of_the_tree(tmp_path):
+    header = tmp_path / "tree" / "include" / "cute" / "tensor.hpp"
+    header.parent.mkdir(parents=True)
+    header.write_text("constexpr int twice(int x) { return 2 * x; }\n")
+    source = tmp_path / "kernel.cu"
+    source.write_text(
+        "#include <cute/tensor.hpp>\n__global__ void fill(int* x, int n) { *x = twice(n); }\n"
+    )
+    done = subprocess.run(
+        ["nvcc", "-std=c++17", "-arch=sm_90a", "-cubin", "-o", str(tmp_path / "out"), str(source)],
+        env={**os.environ, **nvcc_environment("90", tmp_path / "tree")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_availability_says_what_is_missing_and_what_to_do():

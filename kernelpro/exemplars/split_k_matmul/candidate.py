@@ -122,6 +122,6 @@ class ModelNew(torch.nn.Module):
         stream = cupy.cuda.Stream.from_external(_Current())
         args = (a.data_ptr(), b.data_ptr(), partial.data_ptr(), n, k, k // parts)
         _partial((n // TILE, m // TILE, parts), (256,), args, stream=stream)
-        args = (partial.data_ptr(), out.data_ptr(), m * n, parts)
-        _add((-(-m * n // 256),), (256,), args, stream=stream)
+        sums = (partial.data_ptr(), out.data_ptr(), m * n, parts)
+        _add((-(-m * n // 256),), (256,), sums, stream=stream)
         return out
