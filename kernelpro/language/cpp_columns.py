@@ -10,11 +10,12 @@ from kernelpro.language.cpp_rows import NEUTRAL, RowKernel
 from kernelpro.language.names import number
 from kernelpro.language.plan import Pass, Source, Value
 from kernelpro.language.regions import Load
+from kernelpro.language.strided import StridedLoads
 
 COUNT = "template <int N> struct Count { static constexpr int value = N; };  // of vectors"
 
 
-class StridedKernel(RowKernel):
+class StridedKernel(StridedLoads, RowKernel):
     """Writes one region of blocks x columns x inner elements, whose columns are reduced."""
 
     def text(self) -> str:
@@ -86,24 +87,6 @@ class StridedKernel(RowKernel):
             return [f"const float {name} = {pointer}[{block}];"]
         at = "l + j * W" if block == "0" else f"{block} * inner + l + j * W"
         return [f"vf {name}[U];", _each(f"{name}[j] = load({pointer} + {at}, part);")]
-
-    def _has_lanes(self, load: Load) -> bool:
-        """Whether a tensor has an element for each of the rows between a row's elements."""
-        return load.repeat == 1 and load.period > 1 and load.period % self.region.inner == 0
-
-    def _block(self, load: Load) -> str:
-        """Index of the tensor's block that block b reads."""
-        inner = self.region.inner
-        if load.period == 1:
-            return "0"
-        repeat = 1 if self._has_lanes(load) else load.repeat // inner
-        period = load.period // inner if self._has_lanes(load) else load.period
-        if period == 1:
-            return "0"
-        index = "b" if repeat == 1 else f"b / {repeat}"
-        if repeat * period * inner == self.region.rows:
-            return index if repeat == 1 else f"({index})"
-        return f"({index} % {period})"
 
     def _pass(self, position: int, one: Pass) -> list[str]:
         results = [f"{self.graph.nodes[n].op} %{n}" for n in one.reductions]

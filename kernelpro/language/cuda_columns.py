@@ -7,18 +7,16 @@ thread joins its results with another's.
 
 from collections.abc import Iterable
 
-from kernelpro.language.cuda_expressions import Expressions
+from kernelpro.language.cuda_expressions import COMBINE, NEUTRAL, Expressions
 from kernelpro.language.graph import Graph
 from kernelpro.language.names import Names
 from kernelpro.language.plan import Pass, Planner, Source, Value, plan
 from kernelpro.language.regions import Load, Region
 from kernelpro.language.schedule import CudaSchedule
-
-NEUTRAL = {"sum": "0.0f", "prod": "1.0f", "amax": "-INF", "amin": "INF"}
-COMBINE = {"sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum"}
+from kernelpro.language.strided import StridedLoads
 
 
-class ColumnsKernel(Expressions):
+class ColumnsKernel(StridedLoads, Expressions):
     """Writes one region of blocks x columns x inner elements, whose columns are reduced.
 
     Attributes:
@@ -106,24 +104,6 @@ class ColumnsKernel(Expressions):
             return [f"const float {name} = value({pointer}[{block}]);"]
         at = "l" if block == "0" else f"{block} * inner + l"
         return [f"float {name}[V];", f"{self._load(load)}({name}, {pointer} + {at});"]
-
-    def _has_lanes(self, load: Load) -> bool:
-        """Whether a tensor has an element for each of the rows between a row's elements."""
-        return load.repeat == 1 and load.period > 1 and load.period % self.region.inner == 0
-
-    def _block(self, load: Load) -> str:
-        """Index of the tensor's block that block b reads."""
-        inner = self.region.inner
-        if load.period == 1:
-            return "0"
-        repeat = 1 if self._has_lanes(load) else load.repeat // inner
-        period = load.period // inner if self._has_lanes(load) else load.period
-        if period == 1:
-            return "0"
-        index = "b" if repeat == 1 else f"b / {repeat}"
-        if repeat * period * inner == self.region.rows:
-            return index if repeat == 1 else f"({index})"
-        return f"({index} % {period})"
 
     def _pass(self, position: int, one: Pass) -> list[str]:
         results = [f"{self.graph.nodes[n].op} %{n}" for n in one.reductions]

@@ -22,6 +22,8 @@ CALLS = {
     "maximum": "maximum",
     "minimum": "minimum",
 }
+NEUTRAL = {"sum": "0.0f", "prod": "1.0f", "amax": "-INF", "amin": "INF"}
+COMBINE = {"sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum"}
 TYPES = {
     "float32": "float",
     "bfloat16": "bf16",

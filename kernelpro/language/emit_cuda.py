@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kernelpro.language.cuda_columns import ColumnsKernel
-from kernelpro.language.cuda_expressions import Expressions
+from kernelpro.language.cuda_expressions import COMBINE, NEUTRAL, Expressions
 from kernelpro.language.cuda_gemm import GemmKernel
 from kernelpro.language.cuda_text import CLUSTER, GROUP, LOADS, ONLINE, PREAMBLE, STORES, TEAM
 from kernelpro.language.cuda_tiles import Launch, TileKernel, TransposeKernel
@@ -24,8 +24,6 @@ from kernelpro.language.tiles import CudaGemm, CudaTranspose
 OPTIONS = ("-std=c++17",)
 """NVRTC's options; none of them makes arithmetic less accurate."""
 
-NEUTRAL = {"sum": "0.0f", "prod": "1.0f", "amax": "-INF", "amin": "INF"}
-COMBINE = {"sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum"}
 MAX_32_BIT = (1 << 31) - (1 << 24)
 """Beyond so many elements an index with its stride no longer fits into 32 bits."""
 
