@@ -32,6 +32,9 @@ MEMORY = ROOT / "results" / "cpu" / "layer_norm.jsonl"
 # Commands that are not run here, by how they begin, and why.
 WHY_NOT = {
     "search": "takes minutes, and with a model a key; tests/test_packaging.py searches",
+    "ask": "needs a search that is given out task by task; tests/agents/ drives one",
+    "tell": "likewise",
+    "code": "needs a tree of sources; tests/code_search/ makes one",
     "serve": "does not end; tests/report_page/test_server.py serves",
     "profile": "takes as long as its profilers; tests/test_cli.py profiles",
     "diagnose": "its files are large; tests/profiling/ reads such files",
