@@ -388,6 +388,7 @@ class Bank:
         self._generator = torch.Generator(device).manual_seed(secrets.randbelow(2**63))
         self.notes: tuple[str, ...] = ()
         self.descriptor = -1
+        self.sets: tuple[InputSet, ...] = ()
         self.on_device = self.is_large = False
         self._store = raw.Store()
         self.output_bytes = self.block_bytes = 0
@@ -408,10 +409,15 @@ class Bank:
             torch.cuda.empty_cache()  # the workers need the memory
 
     def close(self) -> None:
-        """Give the block back."""
+        """Give the block back, and what is on a GPU: the next bank needs its memory."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
+        if self.on_device:
+            self.sets = ()
+            self._references.clear()
+            self._expected.clear()
+            self.give_back()
 
     def expected(self, perturbed: bool) -> list[list[Expected]]:
         """Return what the outputs must be, for each set and output; without values if large."""
@@ -441,10 +447,11 @@ class Bank:
     def leave_device(self) -> None:
         """Put the sets into the block that workers read, where no GPU memory can be shared."""
         store = raw.Store(tensors=list(self._store.tensors), size=self._store.size)
-        trees = [store.tree(each.value) for each in self.sets]
-        self.close()
+        values = [(each.name, each.value) for each in self.sets]
+        trees = [store.tree(value) for _, value in values]
         self.on_device = False
-        self._seal(store, [(s.name, s.value) for s in self.sets], trees)
+        self.close()
+        self._seal(store, values, trees)
 
     def _remembered(self, expected: Expected) -> Expected:
         if not self.is_large:

@@ -1,5 +1,8 @@
 """Banks whose sets stay on a device, shown with the CPU in the GPU's place; and large ones."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -66,6 +69,15 @@ def test_a_bank_can_leave_the_device_and_keeps_parameters_where_they_were(kit, o
         found = raw.tensors_in(raw.untree(each.tree, lambda at: raw.take(block, at)))
         assert all(torch.equal(a, b) for a, b in zip(found, value, strict=True))
         assert all(torch.equal(a, b) for a, b in zip(each.value, value, strict=True))
+
+
+def test_a_bank_that_is_closed_holds_nothing_on_the_device(kit, on_device):
+    bank = Bank(kit.problem(SOURCE), "cpu")
+    tensor = weakref.ref(bank.sets[0].value[0])
+    weight = weakref.ref(bank.reference(True).native.weight)
+    bank.close()
+    gc.collect()
+    assert (bank.sets, tensor(), weight()) == ((), None, None)
 
 
 def test_large_tensors_come_in_two_sets_whose_answers_are_computed_anew(
