@@ -15,6 +15,7 @@ ALLOWED = {
     "errors": set(),
     "records": {"errors"},
     "serial": set(),
+    "durable": set(),
     "settings": {"errors"},
     "hookspecs": {"records"},
     "__init__": {
@@ -31,7 +32,7 @@ ALLOWED = {
     "profiling": {"", "errors", "records", "hookspecs", "ranking", "settings", "targets"},
     "energy": {"errors"},
     "language": {"errors", "records", "problems", "targets"},
-    "search": {"errors", "ranking", "records", "serial", "settings"},
+    "search": {"durable", "errors", "ranking", "records", "serial", "settings"},
     "lessons": {
         "errors",
         "language",
@@ -45,6 +46,7 @@ ALLOWED = {
     "exemplars": set(),
     "models": {
         "code_search",
+        "durable",
         "errors",
         "exemplars",
         "lessons",  # what kind of problem it is

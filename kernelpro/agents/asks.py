@@ -26,6 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from kernelpro import durable
 from kernelpro.errors import AgentError, MemoryFormatError
 from kernelpro.records import Choice, Step
 from kernelpro.search.format import MAX_LINE_BYTES
@@ -196,21 +197,13 @@ class Asks:
 
     def _write(self, value: Mapping[str, Any]) -> None:
         line = (json.dumps(value, separators=(",", ":")) + "\n").encode()
-        end = os.fstat(self._descriptor).st_size
         try:
-            rest = memoryview(line)
-            while rest:
-                rest = rest[os.write(self._descriptor, rest) :]
-            os.fsync(self._descriptor)
-        except BaseException as error:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._descriptor, end)
-            if isinstance(error, OSError):
-                raise MemoryFormatError(
-                    f"cannot write {self.path}: {error.strerror or error}; it needs a writable "
-                    "local disk with free space"
-                ) from error
-            raise
+            durable.append(self._descriptor, line)
+        except OSError as error:
+            raise MemoryFormatError(
+                f"cannot write {self.path}: {error.strerror or error}; it needs a writable "
+                "local disk with free space"
+            ) from error
 
     def _close(self) -> None:
         if self._descriptor >= 0:

@@ -20,19 +20,17 @@ import torch
 
 from kernelpro.errors import JudgeError, ProblemError
 from kernelpro.judge import raw
-from kernelpro.judge.inputs import (
+from kernelpro.judge.inputs import perturb, shipped, zero_mean
+from kernelpro.judge.numerics import Expected, compare, expect
+from kernelpro.judge.reference import (
     LARGE_BYTES,
     Reference,
     answer,
     answer_like,
     disagreement,
     is_doubtful,
-    perturb,
-    shipped,
     size_bytes,
-    zero_mean,
 )
-from kernelpro.judge.numerics import Expected, compare, expect
 from kernelpro.problems.module import ProblemModule, instantiate
 from kernelpro.records import Problem, TensorSpec
 from kernelpro.settings import cache_folder

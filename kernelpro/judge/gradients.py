@@ -16,8 +16,9 @@ from kernelpro.errors import JudgeError
 from kernelpro.judge import raw, switches
 from kernelpro.judge.autograd import pull_back
 from kernelpro.judge.correctness import Findings, compare_outputs, read_outputs
-from kernelpro.judge.inputs import Bank, Reference, yardstick
+from kernelpro.judge.inputs import Bank
 from kernelpro.judge.numerics import Expected
+from kernelpro.judge.reference import Reference, yardstick
 from kernelpro.judge.settings import JudgeSettings
 from kernelpro.judge.workers import WorkerProcess
 

@@ -3,6 +3,7 @@
 A block computes a tile of the result, and goes on with each element like a map.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from kernelpro.language.cuda_expressions import Expressions
@@ -32,7 +33,7 @@ class Launch:
     partial: int = 0
 
 
-class TileKernel(Expressions):
+class TileKernel(Expressions, ABC):
     """What both kinds share: the region's names, and what follows the matrices' own operator."""
 
     def __init__(
@@ -61,13 +62,13 @@ class TileKernel(Expressions):
         """Whether it needs the text of tensor cores."""
         return False
 
+    @abstractmethod
     def text(self) -> str:
         """Return the kernels."""
-        raise NotImplementedError
 
+    @abstractmethod
     def launches(self) -> list[Launch]:
         """Return how they are started."""
-        raise NotImplementedError
 
     def _kernel(self, name: str, title: str, bounds: str, body: list[str], more: str = "") -> str:
         return "\n".join(

@@ -13,7 +13,6 @@ where neither memory nor tree knows its candidate, it is used again for the next
 same parent, whatever the seed. So nothing that is on disk is paid for twice.
 """
 
-import contextlib
 import fcntl
 import hashlib
 import json
@@ -24,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kernelpro import durable
 from kernelpro.errors import MemoryFormatError
 from kernelpro.models.exchange import Answer, Message, Request, Usage
 from kernelpro.serial import decode, encode
@@ -264,21 +264,13 @@ class Tape:
         if self._descriptor < 0:
             return  # a replayed tape is only read
         line = (json.dumps(value, separators=(",", ":")) + "\n").encode()
-        end = os.fstat(self._descriptor).st_size
         try:
-            rest = memoryview(line)
-            while rest:
-                rest = rest[os.write(self._descriptor, rest) :]
-            os.fsync(self._descriptor)
-        except BaseException as error:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._descriptor, end)
-            if isinstance(error, OSError):
-                raise MemoryFormatError(
-                    f"cannot write the tape {self.path}: {error.strerror or error}; it needs a "
-                    "writable local disk with free space"
-                ) from error
-            raise
+            durable.append(self._descriptor, line)
+        except OSError as error:
+            raise MemoryFormatError(
+                f"cannot write the tape {self.path}: {error.strerror or error}; it needs a "
+                "writable local disk with free space"
+            ) from error
 
 
 def _message(message: Message) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
+from kernelpro import durable
 from kernelpro.errors import KernelproError, MemoryInUse
 from kernelpro.records import Confirmation, Step
 from kernelpro.search.format import (
@@ -137,18 +138,10 @@ class Memory:
     def _write(self, line: bytes) -> None:
         if self._descriptor < 0:
             raise KernelproError(f"{self.path} is closed; resume it to write more")
-        end = os.fstat(self._descriptor).st_size
         try:
-            rest = memoryview(line)
-            while rest:
-                rest = rest[os.write(self._descriptor, rest) :]
-            os.fsync(self._descriptor)
-        except BaseException as error:  # Ctrl-C too: no half line may stay before the next one
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._descriptor, end)
-            if isinstance(error, OSError):
-                raise _cannot("write", self.path, error) from error
-            raise
+            durable.append(self._descriptor, line)
+        except OSError as error:
+            raise _cannot("write", self.path, error) from error
 
 
 def create(path: Path, header: Header) -> Memory:

@@ -6,7 +6,7 @@ import weakref
 import pytest
 import torch
 
-from kernelpro.judge import inputs, raw
+from kernelpro.judge import inputs, raw, reference
 from kernelpro.judge.inputs import Bank
 
 SOURCE = """
@@ -110,7 +110,7 @@ def test_large_tensors_outside_the_domain_of_zero_mean_come_as_shipped(kit, on_d
 
 
 def test_a_large_output_in_an_input_s_memory_is_copied(kit, on_device, monkeypatch):
-    monkeypatch.setattr(inputs, "LARGE_BYTES", 1000)
+    monkeypatch.setattr(reference, "LARGE_BYTES", 1000)
     source = SOURCE.replace(
         "return torch.softmax(x * self.weight, dim=1), ids + 1",
         "x.mul_(self.weight)\n        return x, ids",

@@ -95,7 +95,7 @@ def test_without_a_gpu_the_answer_is_a_reason_and_the_call_still_ran():
 def measured(call, packs):
     seen = cupti.collect(call, packs=packs)
     if "locked" in seen["reason"]:
-        pytest.skip(seen["reason"])
+        pytest.skip(f"{seen['reason']}; then run `make gpu-test`")
     assert seen["reason"] == ""
     return seen
 
