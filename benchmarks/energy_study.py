@@ -84,9 +84,17 @@ def main() -> int:
     parser.add_argument("--aa", type=int, default=1, help="repeats of eager against itself")
     parser.add_argument("--window", type=float, default=10.0)
     parser.add_argument("--windows", type=int, default=8)
+    parser.add_argument("--idle", type=float, default=10.0, help="seconds of each idle phase")
+    parser.add_argument("--warm", type=float, default=10.0, help="least seconds of warming up")
     parser.add_argument("--within", type=float, default=0.02)
     args = parser.parse_args()
-    settings = EnergySettings(within=args.within, window_s=args.window, windows=args.windows)
+    settings = EnergySettings(
+        within=args.within,
+        window_s=args.window,
+        windows=args.windows,
+        idle_s=args.idle,
+        warm_s=args.warm,
+    )
     args.out.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
     for case in CASES:
@@ -112,6 +120,8 @@ def _case(case: Case, args: argparse.Namespace, settings: EnergySettings) -> lis
             sizes=case.sizes,
             precision=case.precision,
             memory_file=memory,
+            stop_ratio=0.0,  # candidates at the roof are those that are equally fast
+            confirm=False,  # both sides of a pair are judged again before they are weighed
         )
     traces = [
         (path, trace.read(path)) for path in sorted(args.out.glob(f"{case.name}.*.trace.jsonl"))
