@@ -13,7 +13,7 @@ from kernelpro import subjects
 from kernelpro.energy import meter as meters
 from kernelpro.energy import protocol
 from kernelpro.energy.meter import Meter
-from kernelpro.energy.protocol import EnergySettings
+from kernelpro.energy.protocol import EnergySettings, NotMatched
 from kernelpro.energy.trace import Side, Trace
 from kernelpro.errors import KernelproError
 from kernelpro.isolation import Hooks
@@ -106,7 +106,7 @@ def weigh_memory(
 
     Args:
         path: a search's memory file.
-        pairs: how many at most, the fastest first.
+        pairs: how many to weigh at most, the fastest first.
         settings: of the protocol.
         judge: the judge's settings.
         block: names of plugins to leave out.
@@ -114,14 +114,15 @@ def weigh_memory(
         keep: takes each trace as soon as it ends, also one that is cut short.
 
     Yields:
-        A trace for each pair. A pair of which one side is not accepted now is left out, told.
+        A trace for each pair. A pair of which one side is not accepted now, or that is not matched
+        when both run at full pace with warm caches, is left out, told.
 
     Raises:
         KernelproError: no pair is matched, there is no meter, or the device is not ours alone.
     """
     given = settings or energy_settings()
     header, steps = memory.read(Path(path))
-    chosen = matched_pairs(steps, given.within)[:pairs]
+    chosen = matched_pairs(steps, given.within)
     if not chosen:
         raise KernelproError(
             f"{path} has no two accepted candidates whose times are within {given.within:.3g} of "
@@ -129,17 +130,26 @@ def weigh_memory(
         )
     device = usable(header.target).device
     with _opened(device, given) as meter, _court(header.problem, judge) as court:
-        for number, pair in enumerate(chosen, start=1):
+        weighed = 0
+        for pair in chosen:
+            if weighed == pairs:
+                return
             labels = [f"{Path(path).name}#{step.index}" for step in pair]
-            tell(f"comparison {number} of {len(chosen)}: {labels[0]} and {labels[1]}")
+            tell(
+                f"comparison {weighed + 1} of {min(pairs, len(chosen))}: {labels[0]} and "
+                f"{labels[1]}"
+            )
             a, b = (
                 Subject(label=label, candidate=step.candidate)
                 for label, step in zip(labels, pair, strict=True)
             )
             try:
-                yield _weigh(court, (a, b), meter, given, block, tell, keep)
-            except NotAccepted as error:
+                made = _weigh(court, (a, b), meter, given, block, tell, keep, only_matched=True)
+            except (NotAccepted, NotMatched) as error:
                 tell(f"left out: {error}")
+                continue
+            weighed += 1
+            yield made
 
 
 def matched_pairs(steps: Iterable[Step], within: float) -> list[tuple[Step, Step]]:
@@ -203,6 +213,8 @@ def _weigh(
     block: Iterable[str],
     tell: Callable[[str], None],
     keep: Callable[[Trace], None],
+    *,
+    only_matched: bool = False,
 ) -> Trace:
     manager, complaints = create_plugin_manager(block=block)
     hooks = Hooks(manager, complaints)
@@ -228,6 +240,7 @@ def _weigh(
             conditions=dict(pace.CONDITIONS),
             tell=tell,
             keep=keep,
+            only_matched=only_matched,
         )
 
 

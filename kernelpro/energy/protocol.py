@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random, SystemRandom
+from statistics import median, quantiles
 from typing import Protocol
 
 from kernelpro.energy import windows
@@ -29,6 +30,10 @@ ANSWERS_KEPT = 3.0  # own: a first call on new inputs that takes so many times l
 ANSWERS_KEPT_US = 200.0  # and so much longer, looks like kept answers; a cold cache costs less
 LEAST_TRIAL = 4  # calls of a trial burst, so that most are not its first
 FIRST_CALLS = 8  # bursts of one call and of none, whose shortest are compared
+
+
+class NotMatched(KernelproError):
+    """While warming up the sides were seen not to be equally fast; nothing was weighed."""
 
 
 class Runner(Protocol):
@@ -121,6 +126,7 @@ def record(
     tell: Callable[[str], None] = lambda _: None,
     keep: Callable[[Trace], None] = lambda _: None,
     period_s: float | None = None,
+    only_matched: bool = False,
 ) -> Trace:
     """Run both sides by the protocol and record everything.
 
@@ -135,8 +141,10 @@ def record(
         tell: takes a line about progress.
         keep: takes the trace, also one that was cut short after its first window.
         period_s: time between two readings; default by the counter's step.
+        only_matched: weigh nothing when the bursts of the warm-up already differ in speed.
 
     Raises:
+        NotMatched: so they do, and only_matched is given.
         KernelproError: somebody else uses the device, a side fails or computes wrong results, or
             the counter stands still.
     """
@@ -167,7 +175,12 @@ def record(
             _idle(run, "idle_before")
             for runner, side in zip(runners, sides, strict=True):
                 run.calls.append(calls_in_burst(runner, side, window_s))
-            _warm_up(run)
+            ratios = _warm_up(run)
+            if only_matched and _is_apart(ratios, settings.within):
+                raise NotMatched(
+                    f"{sides[1].label} takes {median(ratios):.3f} times as long as "
+                    f"{sides[0].label} at full pace, which is not within {settings.within:.3g}"
+                )
             _windows(run, window_s)
             _idle(run, "idle_after")
     finally:
@@ -217,14 +230,18 @@ def calls_in_burst(runner: Runner, side: Side, window_s: float) -> int:
     return max(1, int(burst_s / call_s))
 
 
-def _warm_up(run: Run) -> None:
-    """Alternate bursts until the temperature stands still."""
+def _warm_up(run: Run) -> list[float]:
+    """Alternate bursts until the temperature stands still; B's times of a call over A's."""
     settings = run.settings
+    ratios: list[float] = []
     run.tell("warming up to a steady temperature")
     begin, steady = run.now(), False
     while not steady and run.now() - begin < settings.most_warm_s:
-        for runner, calls in zip(run.runners, run.calls, strict=True):
-            runner.burst(calls)
+        a_s, b_s = (
+            runner.burst(calls) / calls
+            for runner, calls in zip(run.runners, run.calls, strict=True)
+        )
+        ratios.append(b_s / a_s)
         now = run.now()
         readings = [r for r in tuple(run.recorder.readings) if r.time_s >= begin]
         steady = now - begin >= settings.warm_s and _is_steady(readings, now, settings.warm_s)
@@ -233,6 +250,15 @@ def _warm_up(run: Run) -> None:
         run.trace.notes.append(
             f"the temperature was not steady after {settings.most_warm_s:.0f} s of warming up"
         )
+    return ratios
+
+
+def _is_apart(ratios: Sequence[float], within: float) -> bool:
+    """Whether three of four pairs of bursts lie beyond the margin, all on one side."""
+    if len(ratios) < LEAST_PAIRS:
+        return False
+    low, _, high = quantiles(ratios, n=4, method="inclusive")
+    return low > 1.0 + within or high < 1.0 - within
 
 
 def _is_steady(readings: Sequence[Reading], now: float, least_s: float) -> bool:

@@ -22,6 +22,7 @@ GAP_STEPS = 5.0  # own: no value for so many of the counter's steps is a gap
 GAP_S = 1.0  # and no gap is shorter than this, whatever the step
 JUMP = 3.0  # own: no device draws so many times its power limit; the counter was set anew
 CLOCK_CHANGE = 0.05  # own: a clock's median may differ by this share between thirds of a window
+CAPPED = 0.5  # own: at the power limit for so much of a window, a clock wanders as it must
 LEAST_IDLE_STEPS = 3  # of which a line is made
 STOPPING = {
     "hw_slowdown": "the hardware slowed its clocks down",
@@ -30,7 +31,9 @@ STOPPING = {
     "power_brake": "its power supply held it down",
 }
 """Throttle reasons that end a window's worth. A cap on power does not: it is how a card runs that
-is given much to do, and it is told beside the result."""
+is given much to do, and it is told beside the result. Its clock then follows the power of the
+moment: seen on an H200 at 700 W, a clock of 1530 to 1980 MHz within each window of 6 s, while
+joules a call stayed the same within 0.4 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +125,9 @@ def weigh(trace: Trace) -> list[Weighed]:
         )
     }
     return [
-        replace(w, fault=_unlike(w.clock_mhz, usual.get(w.window.side))) if not w.fault else w
+        replace(w, fault=_unlike(w.clock_mhz, usual.get(w.window.side)))
+        if not w.fault and w.capped < CAPPED
+        else w
         for w in found
     ]
 
@@ -132,16 +137,17 @@ def _weigh(trace: Trace, window: Window) -> Weighed:
     points = steps(readings)
     clocks = [r.sm_clock_mhz for r in readings if r.sm_clock_mhz is not None]
     warmth = [r.temperature_c for r in readings if r.temperature_c is not None]
+    at_limit = sum("power_cap" in r.throttle for r in readings)
+    capped = at_limit / len(readings) if readings else 0.0
     fault = (
         window.fault
         or _counter_fault(readings)
         or _gap(readings, window, trace.header.resolution_s)
         or _throttled(readings)
         or _stranger(readings, shared=trace.header.shared)
-        or _clock_changed(clocks)
+        or (_clock_changed(clocks) if capped < CAPPED else "")
         or _too_little(window, points)
     )
-    capped = [r for r in readings if "power_cap" in r.throttle]
     return Weighed(
         window=window,
         fault=fault,
@@ -149,7 +155,7 @@ def _weigh(trace: Trace, window: Window) -> Weighed:
         steps=len(points),
         clock_mhz=statistics.median(clocks) if clocks else None,
         temperature_c=statistics.median(warmth) if warmth else None,
-        capped=len(capped) / len(readings) if readings else 0.0,
+        capped=capped,
     )
 
 

@@ -41,9 +41,13 @@ CPP_GLUE = """
 _kernels = load_cpp(CPP_SOURCE, CPP_FLAGS)
 """
 
-CUDA_GLUE = '''
-_module = cupy.RawModule(code=CUDA_SOURCE, options=CUDA_OPTIONS)
+CUDA_MODULE = "_module = cupy.RawModule(code=CUDA_SOURCE, options=CUDA_OPTIONS)"
 
+CUDA_GLUE = (
+    f"""
+{CUDA_MODULE}
+"""
+    + '''
 
 class _Handle:
     """A stream of torch's, as the CUDA stream protocol wants it."""
@@ -80,6 +84,7 @@ def _blocks(device, pieces, per_multiprocessor):
     count = torch.cuda.get_device_properties(device).multi_processor_count
     return min(pieces, per_multiprocessor * count)
 '''
+)
 
 ALLOW_GLUE = '''
 

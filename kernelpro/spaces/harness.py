@@ -2,13 +2,16 @@
 
 The kernels are the kernel language's own, so nothing has to be confined; a space is a record of
 how they do, and no judgement. Each point is called through the very `ModelNew` that a search would
-judge. On the CPU many points are compiled as one library, which takes a fraction of the time.
+judge. On the CPU many points are compiled as one library, which takes a fraction of the time; for a
+GPU several processes compile a batch side by side.
 """
 
 import contextlib
 import ctypes
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 from typing import Any
 
@@ -19,8 +22,10 @@ from kernelpro.language import emit_cpp, module, writer
 from kernelpro.language.regions import Region
 from kernelpro.language.schedule import CpuSchedule, Limits, Schedule
 from kernelpro.problems.module import flatten, instantiate
-from kernelpro.records import Problem
+from kernelpro.records import Build, Candidate, Problem
 from kernelpro.targets.cpu import build_cpp
+from kernelpro.targets.cuda import CudaTarget
+from kernelpro.targets.nvrtc import Compiler
 
 BATCH = 24
 """Points in one library: enough that the compiler's start hardly counts, few enough that a killed
@@ -29,6 +34,9 @@ recording loses little. Own choice."""
 LEAST_PAIRS = 9
 LEAST_S = 3e-3
 """A round times at least so many pairs of calls, and pairs for so many seconds. Own choice."""
+
+COMPILERS = BATCH
+"""Processes that compile for a GPU at most; no more than there are processors."""
 
 INPUT_SEED = 20260101
 # glibc's malloc.h: freed memory stays with the process, so that no call pays for fresh pages.
@@ -56,6 +64,7 @@ class Harness:
         self.limits = limits
         self.device = problem.target
         self._library: dict[Schedule, tuple[str, int]] = {}
+        self._compilers: list[CudaTarget] = []
         if self.device == "cpu":
             _keep_memory()
             torch.set_num_threads(max(1, limits.threads))
@@ -68,7 +77,7 @@ class Harness:
     def build(self, schedules: Sequence[Schedule]) -> dict[Schedule, str]:
         """Compile the kernels of some points together; say for each that fails why."""
         if self.device != "cpu":
-            return {}  # NVRTC compiles each when it is first called
+            return self._cubins(schedules)
         text = self._batch(schedules)
         made = build_cpp(text, emit_cpp.FLAGS)
         if made.ok:
@@ -82,19 +91,50 @@ class Harness:
             failed |= self.build([schedule])
         return failed
 
+    def _cubins(self, schedules: Sequence[Schedule]) -> dict[Schedule, str]:
+        """Compile some points for the GPU, several at a time."""
+        while len(self._compilers) < min(COMPILERS, os.cpu_count() or 1, len(schedules)):
+            self._compilers.append(CudaTarget(Compiler()))
+        idle = list(self._compilers)
+
+        def build(schedule: Schedule) -> Build | None:
+            target = idle.pop()
+            try:
+                return target.build(Candidate(source=self._source(schedule)))
+            finally:
+                idle.append(target)
+
+        with ThreadPoolExecutor(len(idle)) as pool:
+            built = list(pool.map(build, schedules))
+        failed = {}
+        for schedule, made in zip(schedules, built, strict=True):
+            assert made is not None  # the language's candidates declare their source
+            if made.ok:
+                self._library[schedule] = made.binary, 0
+            else:
+                failed[schedule] = f"compile error: {made.log[:200]}"
+        return failed
+
+    def _source(self, schedule: Schedule) -> str:
+        """The candidate's file of a point."""
+        program = writer.first_program(self.problem, schedule)
+        return writer.write_program(self.problem, program)
+
     def forward(self, schedule: Schedule) -> Callable[[], Any]:
         """Load a point's kernels; the result computes one call.
 
         Raises:
             ProgramError: no program can be made with the schedule.
         """
-        program = writer.first_program(self.problem, schedule)
-        source = writer.write_program(self.problem, program)
+        source = self._source(schedule)
         namespace: dict[str, Any] = {"__name__": "point"}
+        binary, place = self._library[schedule]
         if self.device == "cpu":
-            binary, place = self._library[schedule]
             namespace["_given"] = _Numbered(ctypes.CDLL(binary), place)
             source = source.replace(module.CPP_GLUE, "\n_kernels = _given\n")
+        else:
+            namespace["_given"] = binary
+            source = source.replace(module.CUDA_MODULE, "_module = cupy.RawModule(path=_given)")
         exec(compile(source, "<point>", "exec"), namespace)
         positional, named = self._init
         candidate = namespace["ModelNew"](*positional, **named).to(self.device)

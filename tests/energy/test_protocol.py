@@ -7,7 +7,7 @@ import pytest
 from kernelpro.energy import protocol, windows
 from kernelpro.energy.comparison import Verdict, compare
 from kernelpro.energy.nvml import NvmlMeter
-from kernelpro.energy.protocol import EnergySettings, record
+from kernelpro.energy.protocol import EnergySettings, NotMatched, record
 from kernelpro.energy.trace import Side, Trace
 from kernelpro.errors import KernelproError
 from tests.energy.card import Nvml
@@ -61,7 +61,7 @@ def run(card, monkeypatch):
         if line.startswith("idle"):
             card.draw(IDLE_W)
 
-    def start(a, b, *, keep=lambda trace: None, **changes):
+    def start(a, b, *, keep=lambda trace: None, only_matched=False, **changes):
         sides = (Side(label="a.py"), Side(label="b.py"))
         meter = NvmlMeter(card)
         try:
@@ -76,6 +76,7 @@ def run(card, monkeypatch):
                 tell=tell,
                 keep=keep,
                 period_s=0.002,
+                only_matched=only_matched,
             )
         finally:
             meter.close()
@@ -96,6 +97,19 @@ def test_a_whole_run_finds_the_side_that_draws_less(card, run):
     assert [side.watts for side in found.sides] == pytest.approx([400, 100], rel=0.15)
     assert found.idle_before_w == pytest.approx(IDLE_W, rel=0.3)
     assert (a.checks, b.checks) == (protocol.CHECKED, protocol.CHECKED)
+
+
+def test_sides_that_differ_in_speed_are_not_weighed_where_only_matched_ones_are(card, run):
+    class Slower(Runner):
+        def burst(self, calls):
+            return 1.1 * super().burst(calls)
+
+    kept: list[Trace] = []
+    sides = Runner(card, 400.0), Slower(card, 250.0)
+    with pytest.raises(NotMatched, match=r"b.py takes 1.100 times as long as a.py"):
+        run(*sides, keep=kept.append, within=0.05, warm_s=0.5, only_matched=True)
+    assert kept == []
+    assert run(*sides, within=0.2, warm_s=0.5, only_matched=True).windows
 
 
 def test_a_process_that_comes_in_the_middle_ends_the_run_and_the_trace_is_kept(card, run):

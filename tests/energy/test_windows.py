@@ -96,6 +96,16 @@ def test_a_cap_on_power_is_told_and_no_fault():
     assert sum(capped) == 1.0
 
 
+@pytest.mark.parametrize(("share", "excused"), [(0.9, True), (0.2, False)])
+def test_a_clock_that_wanders_at_the_power_limit_is_no_fault(share, excused):
+    def wander(r, part):
+        throttle = ("power_cap",) if part < share else ()
+        return replace(r, sm_clock_mhz=1980.0 - 400.0 * part, throttle=throttle)
+
+    faults = [w.fault for w in weigh(struck(wander)) if w.fault]
+    assert bool(faults) is not excused
+
+
 def test_few_calls_and_few_steps_are_faults():
     trace = simulate(3, pairs=4)
     trace.windows[0] = replace(trace.windows[0], calls=49)

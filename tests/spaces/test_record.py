@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelpro import problems
+from kernelpro import problems, targets
+from kernelpro.language.schedule import KNOBS
 from kernelpro.records import Machine
 from kernelpro.spaces import harness, points
 from kernelpro.spaces.record import record
@@ -178,3 +179,27 @@ def _plain():
         "stores": "normal",
         "prefetch": 0,
     }
+
+
+@pytest.mark.gpu
+def test_points_for_a_card_are_compiled_side_by_side_and_run_from_their_cubins(tmp_path):
+    target = targets.get("cuda")
+    problem = problems.load("row_softmax", target="cuda", sizes={"rows": 64, "columns": 256})
+    space = record(
+        problem,
+        target.machine(),
+        harness.Harness,
+        tmp_path / f"card{SUFFIX}",
+        given={
+            **{knob: values[:1] for knob, values in KNOBS["cuda"].items()},
+            "vec": (1, 4),
+            "threads": (64, 128),
+            "staging": ("none", "registers"),
+        },
+        most=100,
+        rounds=1,
+        batch=3,
+        tell=lambda line: None,
+    )
+    assert len(space.points) == 8
+    assert all(point.valid for point in space.points.values())
