@@ -118,6 +118,29 @@ def test_every_kernel_of_a_call_is_counted_and_named_on_a_gpu():
 
 
 @pytest.mark.gpu
+def test_where_much_memory_is_held_the_whole_call_is_replayed_on_a_gpu(monkeypatch):
+    x = torch.randn(1 << 24, device="cuda")
+    calls = []
+
+    def call():
+        calls.append(1)
+        torch.relu(x * 2.0)
+        torch.cuda.synchronize()
+
+    packs = [list(LITE), ["dram__bytes_read.sum", "smsp__inst_executed.sum"]]
+    one = measured(call, packs)
+    by_kernel = len(calls)
+    monkeypatch.setattr(cupti, "LARGE_BYTES", -1)
+    other = measured(call, packs)
+    assert len(calls) - by_kernel == by_kernel - 1 + one["passes"]
+    assert other["passes"] == one["passes"] > 1
+    assert len(other["ranges"]) == 2
+    first, second = aggregate(one["ranges"]), aggregate(other["ranges"])
+    assert second["smsp__inst_executed.sum"] == first["smsp__inst_executed.sum"]
+    assert second["dram__bytes_read.sum"] == pytest.approx(first["dram__bytes_read.sum"], rel=0.2)
+
+
+@pytest.mark.gpu
 def test_copies_and_fills_are_no_kernels_on_a_gpu():
     x, y = torch.randn(1 << 20, device="cuda"), torch.empty(1 << 20, device="cuda")
 
