@@ -22,6 +22,7 @@ import kernelpro
 from kernelpro import problems
 from kernelpro.judge.settings import JudgeSettings
 from kernelpro.search.table import phase_medians
+from kernelpro.settings import resolve
 
 PHASES = ("propose", "build", "start", "load", "judge", "time", "profile", "diagnose")
 
@@ -49,7 +50,7 @@ def main() -> int:
                 seconds=args.time,
                 seed=args.seed,
                 jobs=args.jobs,
-                judge=JudgeSettings(baselines=args.baseline),
+                judge=resolve("judge", JudgeSettings, {"baselines": args.baseline}),
                 memory_file=args.out / f"{name}.jsonl",
             )
         except kernelpro.KernelproError as error:

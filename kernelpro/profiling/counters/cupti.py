@@ -3,8 +3,9 @@
 CUPTI's range profiler through ctypes: each launch is one range, and CUPTI replays it for as many
 passes as the metrics need. Before that it saves all memory that the launch could change, which
 takes a minute where a process holds many gigabytes; there the whole call is made again for each
-pass instead. Uses the libcupti that comes with torch, or the CUDA toolkit's. It needs the permission that Nsight Compute needs; without it every value is absent with that reason.
-It knows no metric by name, so what a chip lacks is reported, not fatal.
+pass instead. Uses the libcupti that comes with torch, or the CUDA toolkit's. It needs the
+permission that Nsight Compute needs; without it every value is absent with that reason. It knows no
+metric by name, so what a chip lacks is reported, not fatal.
 """
 
 import contextlib
