@@ -355,8 +355,11 @@ def adapted(schedule: Schedule, work: Work) -> Schedule:
     if not work.reductions or work.inner > 1:
         schedule = replace(schedule, accumulators=1)
     if isinstance(schedule, CudaSchedule):
-        alone = work.mapped or work.inner > 1
-        return replace(schedule, rows=1, cluster=1) if alone else schedule
+        if work.mapped or work.inner > 1:
+            return replace(schedule, rows=1, cluster=1)
+        if work.columns < schedule.cluster * schedule.threads * schedule.vec:
+            return replace(schedule, cluster=1)
+        return schedule
     while schedule.unroll > 1 and schedule.vec * schedule.unroll > max(work.lanes, 8):
         unroll = schedule.unroll // 2
         accumulators = min(schedule.accumulators, unroll)

@@ -57,6 +57,14 @@ def test_what_means_nothing_for_a_region_is_left_out(schedule):
         assert legal(replace(found, stores="normal"), [plain], limits) == ""
 
 
+def test_a_short_row_among_long_ones_has_no_cluster():
+    shared = CudaSchedule(cluster=4, threads=128)
+    long, short = replace(WORK, columns=4 * 128 * 4), replace(WORK, columns=4 * 128 * 4 - 4)
+    assert legal(shared, [long, short], Limits()) == ""
+    assert adapted(shared, long).cluster == 4
+    assert legal(found := adapted(shared, short), [short], Limits()) == "" and found.cluster == 1
+
+
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 def test_each_target_has_at_least_eight_knobs_and_a_list_of_values_for_each(target):
     cls = CpuSchedule if target == "cpu" else CudaSchedule
