@@ -241,6 +241,7 @@ OWN_SHARED_BYTES = 1024  # own: what joining results takes, and what the driver 
 PORTABLE_CLUSTER = 8
 """Blocks of a cluster that every card with clusters runs; more must be asked (CUDA C++ guide)."""
 
+MOST_THREADS = 2048  # of a multiprocessor; CUDA C++ guide, compute capability 7.0, 8.0 and 9.0
 REGISTERS_PER_BLOCKS = 65536
 REGISTERS_PER_THREAD = 255  # CUDA C++ guide, table of compute capabilities 7.0 to 10.0
 OWN_REGISTERS = 32  # own: addresses, counters and temporaries of these kernels, as ptxas reports
@@ -367,6 +368,27 @@ def adapted(schedule: Schedule, work: Work) -> Schedule:
     return schedule
 
 
+def repaired(schedule: Schedule, work: Work) -> Schedule:
+    """Return the schedule with other knobs following the one that was changed, where they must.
+
+    A single changed knob is often illegal beside the others: sums found in one pass leave nothing
+    to stage, fewer elements in flight feed fewer accumulators.
+    """
+    schedule = adapted(schedule, work)
+    if isinstance(schedule, CpuSchedule):
+        return replace(schedule, accumulators=min(schedule.accumulators, schedule.unroll))
+    if isinstance(schedule, CudaSchedule):
+        flying = schedule.vec * schedule.unroll
+        blocks = [n for n in KNOBS["cuda"]["min_blocks"] if n * schedule.threads <= MOST_THREADS]
+        return replace(
+            schedule,
+            accumulators=min(schedule.accumulators, flying),
+            min_blocks=min(schedule.min_blocks, max(blocks)),
+            rows=1 if schedule.cluster > 1 else schedule.rows,
+        )
+    return schedule
+
+
 def _legal_cpu(schedule: CpuSchedule, works: Sequence[Work], limits: Limits) -> str:
     if limits.threads and schedule.threads > limits.threads:
         return f"the machine has {limits.threads} threads, not {schedule.threads}"
@@ -424,8 +446,8 @@ def _legal_cuda(schedule: CudaSchedule, works: Sequence[Work], limits: Limits) -
     lanes = schedule.threads // schedule.rows
     if lanes < 32:
         return f"{schedule.rows} rows leave {lanes} of {schedule.threads} threads each; 32 at least"
-    if schedule.threads * schedule.min_blocks > 2048:
-        return f"{schedule.min_blocks} blocks of {schedule.threads} threads exceed 2048"
+    if schedule.threads * schedule.min_blocks > MOST_THREADS:
+        return f"{schedule.min_blocks} blocks of {schedule.threads} threads exceed {MOST_THREADS}"
     if schedule.accumulators > schedule.vec * schedule.unroll:
         return f"{schedule.accumulators} accumulators need as many elements in flight"
     if schedule.rows > 1 and all(work.mapped for work in works):

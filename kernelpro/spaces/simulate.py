@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelpro.language import moves
+from kernelpro.language.schedule import repaired
 from kernelpro.records import (
     Candidate,
     Evaluation,
@@ -151,11 +152,14 @@ class _Moves:
     def _around(self, values: Values) -> list[tuple[str, Values]]:
         space = self._space
         now = space.schedule(values)
-        return [
-            (moves.change(now, changed, knob), other)
-            for knob, _, changed in moves.steps(now, space.header.knobs)
-            if (other := space.values(changed)) in space.points
-        ]
+        found = []
+        for knob, _, changed in moves.steps(now, space.header.knobs):
+            other = space.values(changed)
+            if other not in space.points and len(space.header.works) == 1:
+                other = space.values(repaired(changed, space.header.works[0]))
+            if other != values and other in space.points:
+                found.append((moves.change(now, changed, knob), other))
+        return found
 
     def reject(self, problem: Problem, candidate: Candidate) -> str | None:
         return None
