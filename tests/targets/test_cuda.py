@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from kernelpro.profiling.sass import cubin
 from kernelpro.records import Candidate
 from kernelpro.targets.cuda import CudaTarget, build_cuda, nvcc_environment, resources
-from kernelpro.targets.nvrtc import Compiled, Compiler, Device
+from kernelpro.targets.nvrtc import Compiled, Compiler, Device, whole
 
 H100 = Device(name="H100", arch="90", cupy="14", nvrtc="13.0", driver="13000")
 SCALE = 'extern "C" __global__ void scale(float *x) { x[threadIdx.x] *= FACTOR; }'
@@ -225,6 +226,11 @@ def test_nvrtcs_errors_are_told(nvrtc):
     assert 'kernel.cu(1): error: identifier "FACTOR" is undefined' in build.log
 
 
+def test_the_byte_that_cupy_takes_off_a_cubin_is_put_back():
+    assert whole(b"cubin..") == b"cubin..\0"
+    assert whole(b"cubin...") == b"cubin..."
+
+
 @pytest.mark.gpu
 def test_a_source_that_builds_also_loads_and_runs():
     import cupy
@@ -234,6 +240,8 @@ def test_a_source_that_builds_also_loads_and_runs():
     build = target.build(candidate())
     assert build is not None
     assert build.ok, build.log
+    (kernel,) = cubin.read(Path(build.binary).read_bytes()).kernels
+    assert kernel == "scale"
     module = cupy.RawModule(code=SCALE, options=("-std=c++17", "-DFACTOR=2.0f"))
     x = torch.ones(32, device="cuda")
     module.get_function("scale")((1,), (32,), (x.data_ptr(),))
