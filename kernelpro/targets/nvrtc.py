@@ -223,7 +223,7 @@ def _compile(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def whole(cubin: bytes) -> bytes:
-    """The cubin with the byte that CuPy takes off its end as if it were a text's (seen in 12 to 14).
+    """The cubin with the byte that CuPy takes off its end as if it were the end of a text.
 
     The file ends with a table of 8-byte numbers, so one byte is missing from a multiple of 8; it
     is the highest of a table entry's size or alignment, which is 0. The driver loads a cubin
