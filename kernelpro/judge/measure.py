@@ -1,7 +1,9 @@
 """Times a candidate interleaved with the baseline: base, candidate, candidate, base, ...
 
 On the CPU the judge's own clock decides: one byte out, one byte back around each call, less the
-same without the call. On CUDA events decide, behind a kernel that spins until all launches of
+same without the call. The side whose turn it is not is stopped, so that neither its OpenMP threads,
+which spin for milliseconds after a call, nor any others take time from the side that is timed. On
+CUDA events decide, behind a kernel that spins until all launches of
 the block are queued, so that they hold the GPU's time and not the launches'. The judge's clock
 attests them: they must not fall short of the time of a block of calls less that of a block
 without calls. Timed calls get inputs that no earlier call had, and a random sample of their
@@ -161,7 +163,11 @@ class Stopwatch:
             BaselineFailed: the baseline's did.
         """
         with self.lock.held() as alone:
-            return self._compare(base, candidate, baseline, alone)
+            try:
+                return self._compare(base, candidate, baseline, alone)
+            finally:
+                base.go_on()
+                candidate.go_on()
 
     def _compare(
         self, base: WorkerProcess, candidate: WorkerProcess, baseline: str, alone: bool
@@ -177,15 +183,18 @@ class Stopwatch:
             challenged_calls = 1  # the device holds no more of them
         # The order within a pair alternates, so that equal sides meet and need no switch.
         began = time.monotonic()
-        for side in sides:
+        for side, other in (sides, sides[::-1]):
+            _give_way(other, side)
             self._warm_up(side, baseline=side is sides[0])
         active: Side | None = None
         pairs = 0
         while pairs < settings.max_pairs:
-            for side in sides if pairs % 2 == 0 else sides[::-1]:
+            for side, other in (sides, sides[::-1])[:: 1 if pairs % 2 == 0 else -1]:
                 is_base = side is sides[0]
                 # The baseline is fetched from too, because a fetch slows the next calls down.
                 challenged = self._random.randrange(side.calls)
+                if side is not active:
+                    _give_way(other, side)
                 challenge = self._guarded(is_base, side, side is not active, challenged)
                 active = side
                 if challenge is not None and not is_base:
@@ -195,7 +204,8 @@ class Stopwatch:
                 _keep_a_sample(kept, last, pairs, challenged_calls - 1, self._random)
             ratios = _ratios(sides)
             spent_s = time.monotonic() - began
-            if spent_s < max(3 * settings.max_timing_s, DOUBT_S) and _is_doubtful(*sides):
+            in_time = spent_s < max(3 * settings.max_timing_s, DOUBT_S)
+            if (in_time or _are_too_few(*sides)) and _is_doubtful(*sides):
                 continue
             if timing.is_enough(
                 ratios,
@@ -315,7 +325,6 @@ class Stopwatch:
 
     def _cpu_block(self, side: Side, switched: bool, challenged: int) -> Challenge | None:
         if switched:
-            time.sleep(self.settings.settle_s)
             self._cpu_call(side.worker)  # warms threads and caches; not counted
         times, challenge = [], None
         for n in range(side.calls):
@@ -384,6 +393,13 @@ class Stopwatch:
             ]
         )
         return Challenge(index=index, salt=salt, outputs=outputs, problem=problem)
+
+
+def _give_way(one: Side, other: Side) -> None:
+    """Stop a side and let the other go on; on a GPU both run, since neither uses the other's."""
+    if one.worker.device == "cpu":
+        one.worker.stop()
+        other.worker.go_on()
 
 
 def _calls_in_block(call_us: float, settings: JudgeSettings) -> int:
@@ -465,10 +481,16 @@ def _lateness(base: Side, candidate: Side) -> str:
 
 
 def _is_doubtful(base: Side, candidate: Side) -> bool:
-    """Whether more kept calls must tell lateness from a busy machine's delays."""
-    if _are_too_few(base, candidate) or len(candidate.kept_us) >= MANY_CALLS:
+    """Whether more kept calls must tell lateness from a busy machine's delays.
+
+    Where there are too few to say anything and all of them are late, more are taken whatever the
+    time: a slow machine must not be where nothing is said.
+    """
+    kept = len(candidate.kept_us)
+    if not kept or not base.kept_us or kept >= MANY_CALLS:
         return False
-    return _late(base, candidate)[2] < SUSPICIOUS
+    chance = _late(base, candidate)[2]
+    return chance <= 0.5**kept if kept < LATE_CALLS else chance < SUSPICIOUS
 
 
 def _are_too_few(base: Side, candidate: Side) -> bool:

@@ -270,11 +270,27 @@ def splice_place(salt: int, sets: int) -> tuple[int, float]:
 def splice(target: torch.Tensor, donor: torch.Tensor, cut: float) -> None:
     """Overwrite the rows (dimension 0) after a cut with the donor's, or elements of a sole row."""
     if target.dim() and target.shape[0] > 1:
-        first = min(max(1, int(cut * target.shape[0])), target.shape[0] - 1)
+        first = _first_row(target, cut)
         target[first:].copy_(donor[first:])
     elif target.numel() > 1 and target.stride() == donor.stride():
         first = int(cut * target.numel())
         flat(target)[first:].copy_(flat(donor)[first:])
+
+
+def spliced(target: torch.Tensor, source: torch.Tensor, donor: torch.Tensor, cut: float) -> None:
+    """Make target what `splice` makes of a copy of source, with each row written once."""
+    if target.dim() and target.shape[0] > 1:
+        first = _first_row(target, cut)
+        target[:first].copy_(source[:first])
+        target[first:].copy_(donor[first:])
+    else:
+        target.copy_(source)
+        splice(target, donor, cut)
+
+
+def _first_row(target: torch.Tensor, cut: float) -> int:
+    """The first row after a cut: at least one row lies on each side."""
+    return min(max(1, int(cut * target.shape[0])), target.shape[0] - 1)
 
 
 def swap_places(salt: int, sizes: Iterable[int], swaps: int = 4) -> list[list[tuple[int, int]]]:

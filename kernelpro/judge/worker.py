@@ -389,13 +389,16 @@ class Worker:
         return [[(next(parts), next(parts)) for _ in sizes] for _ in salts]
 
     def _refill(self, index: int, salt: int | None) -> None:
-        for target, source in zip(self.live, self.sets[index], strict=True):
-            target.data.copy_(source)
+        sources, donors, cut = self.sets[index], self.sets[index], 0.0
         if salt is not None:
             distance, cut = raw.splice_place(salt, len(self.sets))
-            for k in self.spliceable:
-                donor = self.sets[(index + distance) % len(self.sets)][k]
-                raw.splice(self.live[k].data, donor, cut)
+            donors = self.sets[(index + distance) % len(self.sets)]
+        for k, (target, source) in enumerate(zip(self.live, sources, strict=True)):
+            if salt is not None and k in self.spliceable:
+                raw.spliced(target.data, source, donors[k], cut)
+            else:
+                target.data.copy_(source)
+        if salt is not None:
             sizes = [self.live[k].numel() for k in self.swappable]
             for k, pairs in zip(self.swappable, raw.swap_places(salt, sizes), strict=True):
                 raw.swap(self.live[k].data, pairs)

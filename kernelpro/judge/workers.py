@@ -4,6 +4,7 @@ import contextlib
 import mmap
 import os
 import shutil
+import signal
 import threading
 from pathlib import Path
 from typing import Protocol
@@ -145,6 +146,21 @@ class WorkerProcess:
     def watch(self) -> None:
         """Have the fork server watch it: a candidate's code comes into it now."""
         self.zygote.watch(self.pid, self.scratch)
+
+    def stop(self) -> None:
+        """Keep all its threads from running until `go_on`, so that another has the processors."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it run again."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        """Send a signal to the worker and to what it has started in its own session."""
+        with self._lock:
+            if not self._ended and self.pid:
+                with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+                    os.killpg(self.pid, number)
 
     def exit_in_words(self, seconds: float = 2.0) -> str:
         """Say how the process ended by itself; kills it when it lives on after so long."""

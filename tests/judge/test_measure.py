@@ -47,6 +47,12 @@ def test_kept_calls_that_are_all_late_give_a_candidate_away():
     assert not _lateness(BASE, kept([5.0] * 5, [2100.0] * 4))
 
 
+def test_a_few_kept_calls_that_are_all_late_ask_for_more():
+    assert _is_doubtful(BASE, kept([5.0] * 5, [2100.0] * 3))
+    assert not _is_doubtful(BASE, kept([5.0] * 5, [2100.0, 2100.0, 6.0]))
+    assert not _is_doubtful(BASE, kept([5.0] * 5, []))
+
+
 def test_without_single_calls_clocked_from_outside_nobody_is_late():
     # As on a GPU, where a block of calls is timed by events.
     assert not _lateness(kept([5.0] * 5, []), kept([5.0] * 5, []))

@@ -99,3 +99,13 @@ def test_an_outline_tells_containers_and_arity_but_takes_list_and_tuple_for_the_
     assert raw.outline({"a": one}) != raw.outline([one])
     assert raw.outline((one, 1)) != raw.outline((one, 2))
     assert raw.outline(object()) == "object"
+
+
+@pytest.mark.parametrize("shape", [(7, 3), (2, 5), (1, 9), (12,), (1,), (), (0, 4)])
+@pytest.mark.parametrize("cut", [0.25, 0.5, 0.75])
+def test_a_refilled_tensor_is_a_copy_whose_rows_after_the_cut_are_the_donors(shape, cut):
+    source, donor = torch.randn(shape), torch.randn(shape)
+    wanted, found = source.clone(), torch.empty(shape)
+    raw.splice(wanted, donor, cut)
+    raw.spliced(found, source, donor, cut)
+    assert torch.equal(found, wanted)

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from kernelpro.judge.measure import Stopwatch
 from kernelpro.judge.pool import Zygote
 from kernelpro.judge.processes import kill_tree, status_in_words
 from kernelpro.records import Outcome
@@ -50,6 +51,39 @@ def test_a_forked_worker_comes_from_a_process_with_one_thread(kit):
     finally:
         zygote.close()
     assert not zygote.scratch.exists()
+
+
+def test_a_stopped_worker_stands_still_until_it_goes_on(kit, judge):
+    with judge.judging(kit.honest) as (_, session):
+        worker = session.worker
+        process = psutil.Process(worker.pid)
+        worker.stop()
+        assert wait_until(lambda: process.status() == psutil.STATUS_STOPPED)
+        worker.go_on()
+        assert wait_until(lambda: process.status() != psutil.STATUS_STOPPED)
+        worker.stop()  # a stopped one can be ended
+    assert wait_until(lambda: gone(process.pid))
+    worker.stop()
+    worker.go_on()  # as can be asked of one that has ended
+
+
+def test_while_one_side_is_timed_the_other_stands_still(kit, judge, monkeypatch):
+    seen = []
+    block = Stopwatch._cpu_block
+
+    def looked(self, side, switched, challenged):
+        pid = os.getpid()
+        workers = [p for p in psutil.Process(pid).children(recursive=True) if p.is_running()]
+        still = {p.pid for p in workers if p.status() == psutil.STATUS_STOPPED}
+        seen.append((side.worker.pid in still, len(still)))
+        return block(self, side, switched, challenged)
+
+    monkeypatch.setattr(Stopwatch, "_cpu_block", looked)
+    with judge.judging(kit.honest) as (evaluation, session):
+        assert evaluation.outcome is Outcome.ACCEPTED
+        assert psutil.Process(session.worker.pid).status() != psutil.STATUS_STOPPED
+    assert len(seen) >= 6
+    assert set(seen) == {(False, 1)}
 
 
 def test_a_killed_fork_server_is_started_again_and_its_workers_die_with_it(kit):

@@ -16,6 +16,7 @@ from kernelpro.language.schedule import (
     from_knobs,
     legal,
     limits_of,
+    repaired,
     step,
 )
 from kernelpro.records import Machine
@@ -61,9 +62,22 @@ def test_a_short_row_among_long_ones_has_no_cluster():
     shared = CudaSchedule(cluster=4, threads=128)
     long, short = replace(WORK, columns=4 * 128 * 4), replace(WORK, columns=4 * 128 * 4 - 4)
     assert legal(shared, [long, short], Limits()) == ""
-    assert adapted(shared, long).cluster == 4
-    assert legal(found := adapted(shared, short), [short], Limits()) == ""
-    assert found.cluster == 1
+    assert adapted(shared, long) == shared
+    assert adapted(shared, short) == replace(shared, cluster=1)
+    assert legal(adapted(shared, short), [short], Limits()) == ""
+
+
+def test_knobs_that_a_changed_one_leaves_no_room_for_follow_it():
+    one = replace(WORK, online=True, slots={"multi": 1, "one": 0}, reductions=1, mapped=False)
+    staged = CudaSchedule(staging="shared", passes="multi", accumulators=4, unroll=1, vec=4)
+    assert legal(staged, [one], Limits()) == ""
+    changed = replace(staged, passes="one")
+    assert legal(changed, [one], Limits()) != ""
+    assert repaired(changed, one) == replace(changed, staging="none")
+    assert legal(repaired(changed, one), [one], Limits()) == ""
+    narrow, many = replace(staged, vec=2), replace(staged, threads=1024, min_blocks=4)
+    assert repaired(narrow, one) == replace(narrow, accumulators=2)
+    assert repaired(many, one) == replace(many, min_blocks=2)
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
