@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kernelpro.language.cuda_columns import ColumnsKernel
-from kernelpro.language.cuda_expressions import COMBINE, NEUTRAL, Expressions
+from kernelpro.language.cuda_expressions import Expressions
 from kernelpro.language.cuda_gemm import GemmKernel
 from kernelpro.language.cuda_text import CLUSTER, GROUP, LOADS, ONLINE, PREAMBLE, STORES, TEAM
 from kernelpro.language.cuda_tiles import Launch, TileKernel, TransposeKernel
@@ -17,7 +17,7 @@ from kernelpro.language.cuda_tiles_text import COPIES, TENSOR
 from kernelpro.language.graph import Graph
 from kernelpro.language.names import Names
 from kernelpro.language.plan import Pass, Planner, plan
-from kernelpro.language.regions import Load, Region
+from kernelpro.language.regions import Region
 from kernelpro.language.schedule import OWN_SHARED_BYTES, SHARED_BYTES, CudaSchedule
 from kernelpro.language.tiles import CudaGemm, CudaTranspose
 
@@ -361,10 +361,7 @@ class _Kernel(Expressions):
         results += [f"online amax %{m} and sum of exponentials %{s}" for m, s in one.online]
         results += [f"writes %{n}" for n in one.outputs]
         lines = [f"// Pass {position + 1} over the row: {', '.join(results)}."]
-        for node in one.reductions:
-            neutral = NEUTRAL[self.graph.nodes[node].op]
-            lines.append(f"float acc{node}[{count}] = {{{', '.join([neutral] * count)}}};")
-        lines += [f"Online online{total}[{count}];" for _, total in one.online]
+        lines += self._accumulators(one, count)
         registers = self.schedule.staging == "registers" and self.plan.slots
         lines.append(f"#pragma unroll {'TRIPS' if registers else self.schedule.unroll}")
         lines.append("for (int t = 0; t < TRIPS; ++t) {")
@@ -377,27 +374,9 @@ class _Kernel(Expressions):
         if registers and self.region.columns % self.span:
             lines.append("  }")
         lines.append("}")
-        for node in one.reductions:
-            op = self.graph.nodes[node].op
-            combine = COMBINE[op]
-            joined = f"acc{node}[0]"
-            for k in range(1, count):
-                joined = f"{combine}({joined}, acc{node}[{k}])"
-            lines.append(
-                f"const float v{node} = {self._across(combine)}({joined}, {NEUTRAL[op]}, scratch);"
-            )
-        for largest, total in one.online:
-            for k in range(1, count):
-                lines.append(f"online_add(online{total}[0], online{total}[{k}]);")
-            lines.append(f"float v{largest}, v{total};")
-            team = "LANES" if self.cluster == 1 else "THREADS"
-            lines.append(f"online_end<{team}>(online{total}[0], v{largest}, v{total}, scratch);")
-        return lines
-
-    def _across(self, combine: str) -> str:
         if self.cluster == 1:
-            return f"across<LANES, {combine}>"
-        return f"across_cluster<THREADS, {combine}>"
+            return lines + self._joined(one, count, "across", "LANES")
+        return lines + self._joined(one, count, "across_cluster", "THREADS")
 
     def _step(self, one: Pass) -> list[str]:
         lines = []
@@ -418,14 +397,7 @@ class _Kernel(Expressions):
         lines += [f"  const float v{n} = {self._expression(n)};" for n in one.nodes]
         for value, slot in one.staged:
             lines.append(f"  {self._stage(slot)} = {self._name(value)};")
-        for node in one.reductions:
-            combine = COMBINE[self.graph.nodes[node].op]
-            (source,) = self.planner.sources(node)
-            acc = f"acc{node}[{which}]"
-            lines.append(f"  {acc} = {combine}({acc}, {self._name(source)});")
-        for largest, total in one.online:
-            (source,) = self.planner.sources(largest)
-            lines.append(f"  online_add(online{total}[{which}], {self._name(source)});")
+        lines += [f"  {line}" for line in self._accumulated(one, which)]
         lines += [f"  out{n}[k] = v{n};" for n in one.outputs]
         lines.append("}")
         for node in one.outputs:
@@ -440,30 +412,3 @@ class _Kernel(Expressions):
                 return f"stage{slot}[0][(t * V + k) * THREADS + threadIdx.x]"
             return f"stage{slot}[group][(t * V + k) * LANES + lane]"
         return f"stage{slot}[t][k]"
-
-    def _row_nodes(self, nodes: Iterable[int]) -> list[str]:
-        lines = []
-        for node in nodes:
-            if self.graph.nodes[node].kind == "gather":
-                lines += self._gather(node)
-            else:
-                lines.append(f"const float v{node} = {self._expression(node)};")
-        return lines
-
-    def _gather(self, node: int) -> list[str]:
-        """Compute one element of the row again, where the index points."""
-        table, index = self.planner.sources(node)
-        at = f"{self.names.pointers[index.node]}[r]" if isinstance(index, Load) else f"v{index}"
-        lines = [
-            f"float v{node} = NOT_A_NUMBER;  // stays where the index is out of range",
-            f"if (const long long at = {at}; at >= 0 && at < columns) {{",
-            "  const index_t c = (index_t)at;",
-        ]
-        inner = self.planner.closure(table)
-        loads = [s for n in inner for s in self.planner.sources(n)] or [table]
-        for load in dict.fromkeys(s for s in loads if isinstance(s, Load) and s.columns):
-            lines.append(
-                f"  const float {self.names.value(load)} = value(*({self._pointer(load)}));"
-            )
-        lines += [f"  const float v{n} = {self._expression(n)};" for n in inner]
-        return [*lines, f"  v{node} = {self._name(table)};", "}"]
