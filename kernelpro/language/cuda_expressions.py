@@ -127,6 +127,13 @@ class Expressions:
                 return f"{names[0]} {COMPARE[node.op]} {names[1]}"
         return f"{name} != 0.0f"
 
+    def _purpose(self, one: Pass) -> str:
+        """Say what a pass is for."""
+        results = [f"{self.graph.nodes[n].op} %{n}" for n in one.reductions]
+        results += [f"online amax %{m} and sum of exponentials %{s}" for m, s in one.online]
+        results += [f"writes %{n}" for n in one.outputs]
+        return ", ".join(results)
+
     # --- reductions ---------------------------------------------------------------------------
 
     def _accumulators(self, one: Pass, count: int) -> list[str]:
@@ -150,7 +157,9 @@ class Expressions:
             lines.append(f"online_add(online{total}[{which}], {self._name(source)});")
         return lines
 
-    def _joined(self, one: Pass, count: int, across: str, team: str) -> list[str]:
+    def _joined(
+        self, one: Pass, count: int, across: str, team: str, online: str = "online_end"
+    ) -> list[str]:
         """Join a pass's partial results of a thread, then those of its team of threads."""
         lines = []
         for node in one.reductions:
@@ -167,7 +176,7 @@ class Expressions:
             for k in range(1, count):
                 lines.append(f"online_add(online{total}[0], online{total}[{k}]);")
             lines.append(f"float v{largest}, v{total};")
-            lines.append(f"online_end<{team}>(online{total}[0], v{largest}, v{total}, scratch);")
+            lines.append(f"{online}<{team}>(online{total}[0], v{largest}, v{total}, scratch);")
         return lines
 
     # --- one value a row ----------------------------------------------------------------------

@@ -2,16 +2,28 @@
 
 Without reductions every thread walks over vectors of elements. With reductions a group of threads
 shares a row and joins its results by warp shuffles, through shared memory between warps, and
-through each other's shared memory between the blocks of a cluster.
+through each other's shared memory between the blocks of a cluster. Kernels of other shapes have
+files of their own: strided rows, rows that blocks share in several launches, matrices.
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from kernelpro.language.cuda_columns import ColumnsKernel
 from kernelpro.language.cuda_expressions import Expressions
 from kernelpro.language.cuda_gemm import GemmKernel
-from kernelpro.language.cuda_text import CLUSTER, GROUP, LOADS, ONLINE, PREAMBLE, STORES, TEAM
+from kernelpro.language.cuda_split import SplitKernel
+from kernelpro.language.cuda_text import (
+    CLUSTER,
+    GROUP,
+    LOADS,
+    ONLINE,
+    ONLINE_PARTS,
+    PARTS,
+    PREAMBLE,
+    STORES,
+    TEAM,
+)
 from kernelpro.language.cuda_tiles import Launch, TileKernel, TransposeKernel
 from kernelpro.language.cuda_tiles_text import COPIES, TENSOR
 from kernelpro.language.graph import Graph
@@ -31,6 +43,8 @@ MAX_32_BIT = (1 << 31) - (1 << 24)
 CudaKernel = tuple[str, Region, CudaSchedule | CudaGemm | CudaTranspose]
 """Name, what is computed, and how it runs."""
 
+_Writer: TypeAlias = "_Kernel | ColumnsKernel | SplitKernel | TileKernel"
+
 
 def emit(graph: Graph, kernels: Iterable[CudaKernel], comment: str) -> str:
     """Return one CUDA source with an `extern "C"` kernel for each named region.
@@ -40,7 +54,7 @@ def emit(graph: Graph, kernels: Iterable[CudaKernel], comment: str) -> str:
     kernels = list(kernels)
     sizes = [region.elements for _, region, _ in kernels]
     sizes += [graph.nodes[n].numel for _, region, _ in kernels for n in region.reads]
-    groups: dict[_Access, list[_Kernel | ColumnsKernel | TileKernel]] = {}
+    groups: dict[_Access, list[_Writer]] = {}
     for name, region, schedule in kernels:
         if isinstance(schedule, CudaSchedule):
             access = _Access(
@@ -50,7 +64,11 @@ def emit(graph: Graph, kernels: Iterable[CudaKernel], comment: str) -> str:
                 schedule.passes == "one",
                 schedule.cluster,
             )
-            kind = _Kernel if region.inner == 1 else ColumnsKernel
+            kind: type[_Kernel | ColumnsKernel | SplitKernel] = _Kernel
+            if region.inner > 1:
+                kind = ColumnsKernel
+            elif schedule.split > 1:
+                kind = SplitKernel
             groups.setdefault(access, []).append(kind(graph, region, schedule, name))
         else:
             kernel = _tile_kernel(graph, region, schedule, name)
@@ -77,9 +95,7 @@ class _Access(NamedTuple):
     cluster: int = 1
 
 
-def _group(
-    access: _Access, kernels: "list[_Kernel | ColumnsKernel | TileKernel]", *, large: bool
-) -> str:
+def _group(access: _Access, kernels: list[_Writer], *, large: bool) -> str:
     bodies = [kernel.text() for kernel in kernels]
     preamble = PREAMBLE.replace("@INDEX@", "long long" if large else "int")
     preamble = preamble.replace("@V@", str(access.vec))
@@ -88,7 +104,8 @@ def _group(
     preamble = preamble.replace("@OWN@", LOADS[own])
     preamble = preamble.replace("@STORE@", STORES[access.stores])
     parts = [preamble.strip()]
-    team = any(isinstance(kernel, _Kernel) and kernel.groups for kernel in kernels)
+    split = any(isinstance(kernel, SplitKernel) for kernel in kernels)
+    team = split or any(isinstance(kernel, _Kernel) and kernel.groups for kernel in kernels)
     columns = any(isinstance(kernel, ColumnsKernel) for kernel in kernels)
     if team:
         parts.append(GROUP.rstrip())
@@ -100,6 +117,10 @@ def _group(
             names = ("across", "float*") if access.cluster == 1 else ("across_cluster", "Scratch&")
             text = TEAM.replace("@ACROSS@", names[0]).replace("@SCRATCH@", names[1])
             parts.append(text.strip())
+    if split:
+        parts.append(PARTS.rstrip())
+        if access.one_pass:
+            parts.append(ONLINE_PARTS.rstrip())
     if any(isinstance(kernel, GemmKernel) for kernel in kernels):
         parts.append(COPIES.rstrip())
     if any(isinstance(kernel, TileKernel) and kernel.tensor for kernel in kernels):
@@ -116,10 +137,17 @@ def _tile_kernel(
 
 
 def launches(
-    graph: Graph, region: Region, schedule: CudaGemm | CudaTranspose, name: str
+    graph: Graph, region: Region, schedule: CudaSchedule | CudaGemm | CudaTranspose, name: str
 ) -> list[Launch]:
-    """Return how a kernel over matrices is started."""
+    """Return how a region is started whose kernels are over matrices, or over parts of rows."""
+    if isinstance(schedule, CudaSchedule):
+        return SplitKernel(graph, region, schedule, name).launches()
     return _tile_kernel(graph, region, schedule, name).launches()
+
+
+def has_one_kernel(schedule: CudaSchedule | CudaGemm | CudaTranspose) -> bool:
+    """Whether a region is one kernel, over `grid`; others have `launches`."""
+    return isinstance(schedule, CudaSchedule) and schedule.split == 1
 
 
 def grid(graph: Graph, region: Region, schedule: CudaSchedule) -> tuple[int, int]:
@@ -357,10 +385,7 @@ class _Kernel(Expressions):
 
     def _pass(self, position: int, one: Pass) -> list[str]:
         count = self.schedule.accumulators
-        results = [f"{self.graph.nodes[n].op} %{n}" for n in one.reductions]
-        results += [f"online amax %{m} and sum of exponentials %{s}" for m, s in one.online]
-        results += [f"writes %{n}" for n in one.outputs]
-        lines = [f"// Pass {position + 1} over the row: {', '.join(results)}."]
+        lines = [f"// Pass {position + 1} over the row: {self._purpose(one)}."]
         lines += self._accumulators(one, count)
         registers = self.schedule.staging == "registers" and self.plan.slots
         lines.append(f"#pragma unroll {'TRIPS' if registers else self.schedule.unroll}")

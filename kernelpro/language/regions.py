@@ -153,8 +153,8 @@ def _joins(
     """Whether node may be computed in a group: they touch, it fits, and no cycle arises."""
     sources = {graph.base(o) for o in graph.nodes[node].reads}
     shared = {graph.base(o) for n in groups[number] for o in graph.nodes[n].reads}
-    shared |= set(groups[number])
-    if not any(s in shared and graph.nodes[s].numel > 1 for s in sources):
+    shared = {s for s in shared if graph.nodes[s].numel > 1}.union(groups[number])
+    if not sources & shared:
         return False
     before = {owner[s] for s in sources if s in owner} - {number}
     if any(_reaches(graph, groups, owner, group, number) for group in before):
