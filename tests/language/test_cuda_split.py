@@ -198,12 +198,16 @@ def test_what_parts_exclude_is_refused_with_a_sentence(change, work, said):
 def test_a_knob_that_is_set_sets_back_what_it_excludes(schedule):
     for knob in ("split", "staging", "cluster", "rows", "vec"):
         found = yielding(schedule, knob)
+        assert isinstance(found, CudaSchedule)
         assert getattr(found, knob) == getattr(schedule, knob)
         if knob != "vec":
             others = (found.rows, found.staging, found.cluster)
             assert found.split == 1 or others == (1, "none", 1)
-    assert adapted(schedule, replace(WORK, mapped=True, reductions=0)).split == 1
+    alone = adapted(schedule, replace(WORK, mapped=True, reductions=0))
     short = adapted(schedule, replace(WORK, columns=1024))
+    assert isinstance(alone, CudaSchedule)
+    assert isinstance(short, CudaSchedule)
+    assert alone.split == 1
     assert short.split == 1 or short.split * short.threads * short.vec <= 1024
 
 
