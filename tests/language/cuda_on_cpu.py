@@ -4,13 +4,16 @@ import ast
 import ctypes
 import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 
 from kernelpro.language import emit_cuda
 from kernelpro.language.cuda_tiles import Launch
 from kernelpro.language.cuda_tiles_text import TENSOR
+from kernelpro.language.graph import uses
 from kernelpro.language.lower import lower
 from kernelpro.language.names import Names
 from kernelpro.language.program import Program
@@ -80,8 +83,13 @@ def run(program: Program, tensors: list[torch.Tensor], folder: Path) -> torch.Te
     return result
 
 
-def outputs(program: Program, tensors: list[torch.Tensor], folder: Path) -> list[torch.Tensor]:
-    """Run a program of one region, which no cluster computes, on its inputs."""
+def outputs(
+    program: Program,
+    tensors: list[torch.Tensor],
+    folder: Path,
+    parameters: Mapping[str, torch.Tensor] = MappingProxyType({}),
+) -> list[torch.Tensor]:
+    """Run a program of one region, which no cluster computes, on its inputs and parameters."""
     lowered = lower(program)
     (region,) = lowered.regions
     (schedule,) = lowered.schedules
@@ -113,18 +121,20 @@ def outputs(program: Program, tensors: list[torch.Tensor], folder: Path) -> list
         done = subprocess.run([*command, str(path)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[:3000]
     given = dict(zip((number for _, number in graph.arguments), tensors, strict=True))
-    results = []
-    for output in region.outputs:
-        node = graph.nodes[output]
-        results.append(torch.full(node.shape, float("nan"), dtype=getattr(torch, node.dtype)))
-        given[output] = results[-1]
+    for node in graph.nodes:
+        if node.kind == "parameter":
+            given[node.id] = parameters[node.name]
+        if node.id in region.outputs:
+            dtype = getattr(torch, node.dtype)
+            given[node.id] = torch.full(node.shape, float("nan")).to(dtype)
     partial = torch.full((max(one.partial for one in launches),), float("nan"))
     pointers = [given[number].data_ptr() for number in Names(graph, region).parameters]
     array = (ctypes.c_void_p * (len(pointers) + 1))(*pointers, partial.data_ptr())
     loaded = ctypes.CDLL(str(library))
     for one in launches:
         loaded[f"start_{one.kernel}"](array)
-    return results
+    found = [(use.node, given[graph.base(use.node)]) for use in uses(graph.outputs)]
+    return [tensor.reshape(graph.nodes[number].shape) for number, tensor in found]
 
 
 def _blocks(one: Launch) -> int:

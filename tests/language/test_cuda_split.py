@@ -10,12 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks import random_programs
 from kernelpro import problems
 from kernelpro.language.cuda_split import SplitKernel
 from kernelpro.language.lower import lower
 from kernelpro.language.moves import ACTIONS, answers, default, neighbours
 from kernelpro.language.parse import parse
-from kernelpro.language.program import text
+from kernelpro.language.program import Stage, text
 from kernelpro.language.schedule import (
     KNOBS,
     CudaSchedule,
@@ -289,6 +290,36 @@ def test_programs_with_random_knobs_are_refused_or_written(seed):
             assert source.count('extern "C"') == (2 if schedule.passes == "one" else 3)
             assert "__cluster_dims__" not in source
             return
+
+
+def test_random_modules_are_computed_right_in_parts(make_problem, tmp_path):
+    generator = random.Random(20261128)
+    tried = 0
+    while tried < 5:
+        path = tmp_path / f"random{generator.getrandbits(40):x}.py"
+        path.write_text(random_programs.module(generator))
+        problem = problems.load(str(path), target="cuda")
+        if len(prepare(problem).works) != 1:
+            continue
+        knobs = {
+            knob: generator.choice(KNOBS["cuda"][knob])
+            for knob in ("passes", "unroll", "accumulators", "blocks", "loads", "stores")
+        }
+        schedule = CudaSchedule(vec=1, threads=32, split=generator.choice((2, 4, 8)), **knobs)
+        if legal(schedule, prepare(problem).works):
+            continue
+        program = first_program(problem, schedule)
+        if not all(isinstance(stage, Stage) and stage.schedule for stage in program.stages):
+            continue
+        module = instantiate(problem)
+        model, inputs = module.model(3), module.inputs(3)
+        parameters = {name: tensor.detach() for name, tensor in model.named_parameters()}
+        found = cuda_on_cpu.outputs(program, inputs, tmp_path, parameters)
+        with torch.no_grad():
+            wanted = flat(model.double()(*map(wide, inputs)))
+        for mine, exact in zip(found, wanted, strict=True):
+            assert close(mine, exact, within=1e-4), text(program)
+        tried += 1
 
 
 @pytest.mark.parametrize("dtype", ["float", "bfloat16"])
