@@ -28,6 +28,7 @@ class SplitKernel(Expressions):
         schedule: how it runs; nothing is staged.
         name: of the region; its kernels' names begin with it.
         part: elements of a part, in whole accesses of a warp; the last may have fewer.
+        even: whether the last has as many.
     """
 
     def __init__(self, graph: Graph, region: Region, schedule: CudaSchedule, name: str) -> None:
@@ -38,6 +39,7 @@ class SplitKernel(Expressions):
         self.plan = plan(graph, region, one_pass=one_pass, staging=False, stage_loads=False)
         access = WARP * schedule.vec
         self.part = -(-region.columns // (schedule.split * access)) * access
+        self.even = self.part * schedule.split == region.columns
         results = [n for one in self.plan.passes for n in _results(one)]
         self.places = {node: place for place, node in enumerate(results)}
 
@@ -99,8 +101,10 @@ class SplitKernel(Expressions):
     def _pass(self, number: int, one: Pass) -> str:
         schedule = self.schedule
         joins = bool(_results(one))
+        end = "start + PART" if self.even else "start + PART < columns ? start + PART : columns"
         body = [
-            f"constexpr index_t PART = {self.part};  // elements; the last part may have fewer",
+            f"constexpr index_t PART = {self.part};  // elements"
+            f"{'' if self.even else '; the last part has fewer'}",
             f"constexpr int THREADS = {schedule.threads};",
         ]
         if schedule.unroll > 1:
@@ -112,8 +116,7 @@ class SplitKernel(Expressions):
         body += [
             "for (index_t piece = blockIdx.x; piece < rows * PARTS; piece += gridDim.x) {",
             "  const index_t r = piece / PARTS, part = piece % PARTS;",
-            "  const index_t start = part * PART;",
-            "  const index_t end = start + PART < columns ? start + PART : columns;",
+            f"  const index_t start = part * PART, end = {end};",
             *(f"  {line}" for line in self._walk(number, one)),
             "}",
         ]
@@ -153,7 +156,10 @@ class SplitKernel(Expressions):
 
     def _steps(self, one: Pass, count: int) -> list[str]:
         """The loop over a part: some vectors are read, then all of them are computed with."""
-        several = self.schedule.unroll > 1
+        schedule = self.schedule
+        several = schedule.unroll > 1
+        whole = self.part % (schedule.unroll * schedule.threads * schedule.vec) == 0
+        check = [] if self.even and whole else ["if (c >= end) break;"]
         index = "[u]" if several else ""
         loads, compute = [], []
         for load in one.loads:
@@ -184,8 +190,8 @@ class SplitKernel(Expressions):
             "for (index_t first = start + threadIdx.x * V; first < end; "
             "first += U * THREADS * V) {",
             *arrays,
-            *_unrolled(loads),
-            *_unrolled(compute),
+            *_unrolled([*check, *loads]),
+            *_unrolled([*check, *compute]),
             "}",
         ]
 
@@ -272,7 +278,6 @@ def _unrolled(inner: Iterable[str]) -> list[str]:
         "#pragma unroll",
         "  for (int u = 0; u < U; ++u) {",
         "    const index_t c = first + u * (THREADS * V);",
-        "    if (c >= end) break;",
         *(f"    {line}" for line in inner),
         "  }",
     ]

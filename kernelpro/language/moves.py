@@ -349,6 +349,7 @@ def _few_long_rows_starts(
                         vec=vec,
                         threads=512,
                         unroll=unroll,
+                        accumulators=1 if passes == "one" else min(vec, 4),
                         passes=passes,
                         min_blocks=2,
                         split=split,

@@ -115,10 +115,18 @@ def test_an_element_of_each_row_is_found_where_the_index_points(passes, make_pro
 
 
 @pytest.mark.parametrize(
-    ("columns", "vec", "split"), [(1501, 1, 8), (1100, 1, 32), (2049, 1, 64), (4100, 4, 32)]
+    ("columns", "vec", "split", "even", "whole"),
+    [
+        (1501, 1, 8, False, False),
+        (1100, 1, 32, False, False),  # leaves parts without an element
+        (2049, 1, 64, False, False),
+        (4100, 4, 32, False, False),
+        (1536, 4, 4, True, False),
+        (4096, 4, 8, True, True),
+    ],
 )
-def test_lengths_that_do_not_divide_leave_a_shorter_part_and_perhaps_empty_ones(
-    columns, vec, split, make_problem, tmp_path
+def test_a_part_may_be_shorter_or_empty_and_is_checked_only_then(
+    columns, vec, split, even, whole, make_problem, tmp_path
 ):
     problem = make_problem(
         "return torch.softmax(x0, -1)", f"torch.randn(2, {columns})", target="cuda"
@@ -128,7 +136,9 @@ def test_lengths_that_do_not_divide_leave_a_shorter_part_and_perhaps_empty_ones(
     lowered = lower(program)
     kernel = SplitKernel(lowered.graph, lowered.regions[0], schedule, "region0")
     assert kernel.part % vec == 0
-    assert kernel.part * split > columns
+    assert (kernel.part * split == columns) == even
+    assert ("< columns ?" not in kernel.text()) == even
+    assert ("if (c >= end) break;" not in kernel.text()) == whole
     (x,) = instantiate(problem).inputs(3)
     assert close(cuda_on_cpu.run(program, [x], tmp_path), torch.softmax(x.double(), -1))
 
