@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from benchmarks import random_programs
 from kernelpro import problems
+from kernelpro.language import emit_cuda
 from kernelpro.language.cuda_split import SplitKernel
 from kernelpro.language.lower import lower
 from kernelpro.language.moves import ACTIONS, answers, default, neighbours
@@ -170,6 +171,21 @@ def test_16_bit_rows_are_summed_in_float32(dtype, make_problem, tmp_path):
     wanted = module.model(0).double()(*map(wide, inputs))
     assert found.dtype == inputs[0].dtype
     assert close(found, wanted, within=8e-3)
+
+
+def test_indices_of_64_bits_find_the_same(make_problem, tmp_path, monkeypatch, check_cubin):
+    problem = make_problem(*BODIES["mean_and_what_is_above"], target="cuda")
+    schedule = CudaSchedule(vec=2, threads=64, split=4, unroll=2)
+    program = first_program(problem, schedule)
+    inputs = instantiate(problem).inputs(3)
+    narrow = cuda_on_cpu.outputs(program, inputs, tmp_path)
+    monkeypatch.setattr(emit_cuda, "MAX_32_BIT", 0)
+    wide_found = cuda_on_cpu.outputs(program, inputs, tmp_path)
+    assert all(torch.equal(*pair) for pair in zip(narrow, wide_found, strict=True))
+    assert not torch.isnan(narrow[1]).any()
+    source = write(problem, replace(schedule, accumulators=4))
+    assert "typedef long long index_t;" in source
+    assert "0 bytes spill stores" in check_cubin(source)
 
 
 WORK = Work(
