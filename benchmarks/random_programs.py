@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,16 @@ from kernelpro.language import writer
 from kernelpro.language.parse import ProgramError, parse
 from kernelpro.language.program import Program, text, with_schedules
 from kernelpro.language.rewrites import rewrites
-from kernelpro.language.schedule import KNOBS, Limits, family_of, from_knobs, limits_of
+from kernelpro.language.schedule import (
+    KNOBS,
+    CudaSchedule,
+    Limits,
+    Schedule,
+    family_of,
+    from_knobs,
+    limits_of,
+    yielding,
+)
 from kernelpro.records import Candidate, Outcome, Problem
 
 PER_PROBLEM = 40
@@ -168,8 +177,16 @@ def programs(first: Program, generator: random.Random, count: int) -> Iterator[P
                 if generator.random() < CHANGED
             }
             start = {f: getattr(schedule, f) for f in KNOBS[family_of(schedule)]}
-            schedules.append(from_knobs(family_of(schedule), start | knobs))
+            schedules.append(in_parts(from_knobs(family_of(schedule), start | knobs), generator))
         yield with_schedules(program, schedules)
+
+
+def in_parts(schedule: Schedule, generator: random.Random) -> Schedule:
+    """Make most schedules that split rows fit rows so short; hardly one would by chance."""
+    if not isinstance(schedule, CudaSchedule) or schedule.split == 1 or generator.random() < 0.25:
+        return schedule
+    short = replace(schedule, threads=32, vec=1, split=generator.choice((2, 4, 8)))
+    return yielding(short, "split")
 
 
 def judged(judge: Judge, problem: Problem, program: Program, limits: Limits) -> tuple[str, str]:

@@ -128,7 +128,7 @@ INDEX: Sequence[Exemplar] = (
         dtype="float32",
         technique="split-K with a second kernel that adds the parts",
         why="few results leave most multiprocessors idle unless the inner dimension is split.",
-        actions=("two_pass",),
+        actions=("two_pass", "split_rows"),
     ),
     Exemplar(
         name="mma_matmul",

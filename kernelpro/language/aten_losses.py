@@ -62,7 +62,7 @@ def _cross_entropy(b: Builder, a: Arguments) -> int:
 def _loss(terms: Callable[[Builder, int, int], int]) -> Rule:
     def rule(b: Builder, a: Arguments) -> int:
         x, y = b.tensor(a["self"]), b.tensor(a["target"])
-        if b.nodes[x].shape != b.nodes[y].shape or len(b.nodes[x].shape) < 2:
+        if b.nodes[x].shape != b.nodes[y].shape or not b.nodes[x].shape:
             raise NotCovered
         losses = terms(b, x, y)
         reduction = {0: "", 1: "mean", 2: "sum"}[a["reduction"]]

@@ -12,7 +12,7 @@ def _reduction(op: str) -> Rule:
         if a.get("dtype") is not None or b.nodes[x].dtype == "bool":
             raise NotCovered
         dims = a.get("dim")
-        if dims in (None, []) and len(b.nodes[x].shape) > 1:
+        if dims in (None, []):
             return reduce_all(b, op, x)
         return _reduce_rows(b, op, x, b.rows(x, dims))
 
@@ -24,8 +24,10 @@ def _reduce_rows(b: Builder, op: str, x: int, span: Span) -> int:
 
 
 def reduce_all(b: Builder, op: str, x: int) -> int:
-    """Reduce rows in a kernel and the rows' results in one torch call."""
+    """Reduce rows in a kernel and the rows' results, if there are several, in one torch call."""
     rows = _reduce_rows(b, op, x, b.rows(x, -1))
+    if len(b.nodes[x].shape) == 1:
+        return rows
     call = {"amax": "torch.amax", "amin": "torch.amin"}.get(op, f"torch.{op}")
     return b.add(
         kind="library",

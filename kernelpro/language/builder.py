@@ -27,11 +27,14 @@ class Builder:
 
     Args:
         dtypes: element types that fused kernels of the target read and write.
+        shared_rows: whether any number of its threads can share a row; else rows are what runs in
+            parallel.
     """
 
-    def __init__(self, dtypes: frozenset[str]) -> None:
+    def __init__(self, dtypes: frozenset[str], *, shared_rows: bool = False) -> None:
         self.nodes: list[Node] = []
         self.dtypes = dtypes
+        self.shared_rows = shared_rows
         self.shape: tuple[int, ...] = ()  # of the operator being lowered
         self.dtype = "float32"
         self.first = 0  # nodes from here on belong to it
@@ -95,7 +98,8 @@ class Builder:
         if span.inner > 1 and not (node.contiguous and span.inner >= LEAST_INNER):
             raise NotCovered
         few_long_rows = span.columns > 32768 and node.numel < 4 * span.columns
-        if span.columns < 2 or few_long_rows:  # rows are what runs in parallel
+        shared = self.shared_rows and span.inner == 1
+        if span.columns < 2 or (few_long_rows and not shared):
             raise NotCovered
         return span
 

@@ -106,10 +106,7 @@ class ColumnsKernel(StridedLoads, Expressions):
         return [f"float {name}[V];", f"{self._load(load)}({name}, {pointer} + {at});"]
 
     def _pass(self, position: int, one: Pass) -> list[str]:
-        results = [f"{self.graph.nodes[n].op} %{n}" for n in one.reductions]
-        results += [f"online amax %{m} and sum of exponentials %{s}" for m, s in one.online]
-        results += [f"writes %{n}" for n in one.outputs]
-        lines = [f"// Pass {position + 1} down the columns: {', '.join(results)}."]
+        lines = [f"// Pass {position + 1} down the columns: {self._purpose(one)}."]
         for node in one.reductions:
             neutral = NEUTRAL[self.graph.nodes[node].op]
             lines += [f"float v{node}[V];", _each(f"v{node}[k] = {neutral};")]

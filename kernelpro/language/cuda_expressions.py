@@ -1,8 +1,10 @@
 """CUDA text of a region's values: names, places in memory, and the expression of each operator."""
 
+from collections.abc import Iterable
+
 from kernelpro.language.graph import COMPARISONS, Graph
 from kernelpro.language.names import Names, number
-from kernelpro.language.plan import Plan, Planner, Source, Value
+from kernelpro.language.plan import Pass, Plan, Planner, Source, Value
 from kernelpro.language.regions import Load, Region
 
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
@@ -124,3 +126,84 @@ class Expressions:
                 names = [self._name(s) for s in self.planner.sources(condition)]
                 return f"{names[0]} {COMPARE[node.op]} {names[1]}"
         return f"{name} != 0.0f"
+
+    def _purpose(self, one: Pass) -> str:
+        """Say what a pass is for."""
+        results = [f"{self.graph.nodes[n].op} %{n}" for n in one.reductions]
+        results += [f"online amax %{m} and sum of exponentials %{s}" for m, s in one.online]
+        results += [f"writes %{n}" for n in one.outputs]
+        return ", ".join(results)
+
+    # --- reductions ---------------------------------------------------------------------------
+
+    def _accumulators(self, one: Pass, count: int) -> list[str]:
+        """Declare so many partial results of each of a pass's reductions."""
+        lines = []
+        for node in one.reductions:
+            neutral = NEUTRAL[self.graph.nodes[node].op]
+            lines.append(f"float acc{node}[{count}] = {{{', '.join([neutral] * count)}}};")
+        return lines + [f"Online online{total}[{count}];" for _, total in one.online]
+
+    def _accumulated(self, one: Pass, which: str) -> list[str]:
+        """Take an element into one of the partial results."""
+        lines = []
+        for node in one.reductions:
+            combine = COMBINE[self.graph.nodes[node].op]
+            (source,) = self.planner.sources(node)
+            acc = f"acc{node}[{which}]"
+            lines.append(f"{acc} = {combine}({acc}, {self._name(source)});")
+        for largest, total in one.online:
+            (source,) = self.planner.sources(largest)
+            lines.append(f"online_add(online{total}[{which}], {self._name(source)});")
+        return lines
+
+    def _joined(
+        self, one: Pass, count: int, across: str, team: str, online: str = "online_end"
+    ) -> list[str]:
+        """Join a pass's partial results of a thread, then those of its team of threads."""
+        lines = []
+        for node in one.reductions:
+            op = self.graph.nodes[node].op
+            combine = COMBINE[op]
+            joined = f"acc{node}[0]"
+            for k in range(1, count):
+                joined = f"{combine}({joined}, acc{node}[{k}])"
+            lines.append(
+                f"const float v{node} = {across}<{team}, {combine}>({joined}, {NEUTRAL[op]}, "
+                "scratch);"
+            )
+        for largest, total in one.online:
+            for k in range(1, count):
+                lines.append(f"online_add(online{total}[0], online{total}[{k}]);")
+            lines.append(f"float v{largest}, v{total};")
+            lines.append(f"{online}<{team}>(online{total}[0], v{largest}, v{total}, scratch);")
+        return lines
+
+    # --- one value a row ----------------------------------------------------------------------
+
+    def _row_nodes(self, nodes: Iterable[int]) -> list[str]:
+        lines = []
+        for node in nodes:
+            if self.graph.nodes[node].kind == "gather":
+                lines += self._gather(node)
+            else:
+                lines.append(f"const float v{node} = {self._expression(node)};")
+        return lines
+
+    def _gather(self, node: int) -> list[str]:
+        """Compute one element of the row again, where the index points."""
+        table, index = self.planner.sources(node)
+        at = f"{self.names.pointers[index.node]}[r]" if isinstance(index, Load) else f"v{index}"
+        lines = [
+            f"float v{node} = NOT_A_NUMBER;  // stays where the index is out of range",
+            f"if (const long long at = {at}; at >= 0 && at < columns) {{",
+            "  const index_t c = (index_t)at;",
+        ]
+        inner = self.planner.closure(table)
+        loads = [s for n in inner for s in self.planner.sources(n)] or [table]
+        for load in dict.fromkeys(s for s in loads if isinstance(s, Load) and s.columns):
+            lines.append(
+                f"  const float {self.names.value(load)} = value(*({self._pointer(load)}));"
+            )
+        lines += [f"  const float v{n} = {self._expression(n)};" for n in inner]
+        return [*lines, f"  v{node} = {self._name(table)};", "}"]

@@ -162,6 +162,33 @@ INLINE void online_end(const Online& o, float& largest, float& sum, @SCRATCH@ sc
 }
 """
 
+PARTS = r"""
+// What the parts of a row have found: every warp joins it, always in the same order.
+template <int PARTS, float OP(float, float)>
+INLINE float across_parts(const float* found, float neutral) {
+  float x = neutral;
+  for (int part = threadIdx.x % 32; part < PARTS; part += 32) x = OP(x, found[part]);
+  return across<32, OP>(x, neutral, nullptr);
+}
+"""
+
+ONLINE_PARTS = r"""
+// A part leaves both as they are: only of a whole row is it known whether they are numbers.
+template <int LANES>
+INLINE void online_part(const Online& o, float& largest, float& sum, float* scratch) {
+  largest = across<LANES, maximum>(o.largest, LEAST, scratch);
+  sum = across<LANES, add>(o.sum * expf(o.largest - largest), 0.0f, scratch);
+}
+template <int PARTS>
+INLINE void online_parts(const float* largest_found, const float* sum_found, float& largest,
+                         float& sum) {
+  Online o;
+  for (int part = threadIdx.x % 32; part < PARTS; part += 32)
+    online_add(o, Online{largest_found[part], sum_found[part]});
+  online_end<32>(o, largest, sum, nullptr);
+}
+"""
+
 LOADS = {
     "cached": "*reinterpret_cast<const typename Word<sizeof(T) * V>::type*>(from)",
     "read_only": "__ldg(reinterpret_cast<const typename Word<sizeof(T) * V>::type*>(from))",

@@ -20,8 +20,10 @@ class Launch:
 
     Attributes:
         kernel: its name.
-        blocks: number of them.
+        blocks: number of them, or of the pieces of work that they take.
         threads: of a block.
+        per_multiprocessor: blocks that walk over all pieces, for each multiprocessor; 0: a block
+            for each piece.
         shared_bytes: dynamic shared memory of a block.
         partial: float32 elements of memory between two kernels, or 0.
     """
@@ -29,6 +31,7 @@ class Launch:
     kernel: str
     blocks: int
     threads: int
+    per_multiprocessor: int = 0
     shared_bytes: int = 0
     partial: int = 0
 

@@ -2,22 +2,34 @@
 
 Without reductions every thread walks over vectors of elements. With reductions a group of threads
 shares a row and joins its results by warp shuffles, through shared memory between warps, and
-through each other's shared memory between the blocks of a cluster.
+through each other's shared memory between the blocks of a cluster. Kernels of other shapes have
+files of their own: strided rows, rows that blocks share in several launches, matrices.
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from kernelpro.language.cuda_columns import ColumnsKernel
-from kernelpro.language.cuda_expressions import COMBINE, NEUTRAL, Expressions
+from kernelpro.language.cuda_expressions import Expressions
 from kernelpro.language.cuda_gemm import GemmKernel
-from kernelpro.language.cuda_text import CLUSTER, GROUP, LOADS, ONLINE, PREAMBLE, STORES, TEAM
+from kernelpro.language.cuda_split import SplitKernel
+from kernelpro.language.cuda_text import (
+    CLUSTER,
+    GROUP,
+    LOADS,
+    ONLINE,
+    ONLINE_PARTS,
+    PARTS,
+    PREAMBLE,
+    STORES,
+    TEAM,
+)
 from kernelpro.language.cuda_tiles import Launch, TileKernel, TransposeKernel
 from kernelpro.language.cuda_tiles_text import COPIES, TENSOR
 from kernelpro.language.graph import Graph
 from kernelpro.language.names import Names
 from kernelpro.language.plan import Pass, Planner, plan
-from kernelpro.language.regions import Load, Region
+from kernelpro.language.regions import Region
 from kernelpro.language.schedule import OWN_SHARED_BYTES, SHARED_BYTES, CudaSchedule
 from kernelpro.language.tiles import CudaGemm, CudaTranspose
 
@@ -31,6 +43,8 @@ MAX_32_BIT = (1 << 31) - (1 << 24)
 CudaKernel = tuple[str, Region, CudaSchedule | CudaGemm | CudaTranspose]
 """Name, what is computed, and how it runs."""
 
+_Writer: TypeAlias = "_Kernel | ColumnsKernel | SplitKernel | TileKernel"
+
 
 def emit(graph: Graph, kernels: Iterable[CudaKernel], comment: str) -> str:
     """Return one CUDA source with an `extern "C"` kernel for each named region.
@@ -40,7 +54,7 @@ def emit(graph: Graph, kernels: Iterable[CudaKernel], comment: str) -> str:
     kernels = list(kernels)
     sizes = [region.elements for _, region, _ in kernels]
     sizes += [graph.nodes[n].numel for _, region, _ in kernels for n in region.reads]
-    groups: dict[_Access, list[_Kernel | ColumnsKernel | TileKernel]] = {}
+    groups: dict[_Access, list[_Writer]] = {}
     for name, region, schedule in kernels:
         if isinstance(schedule, CudaSchedule):
             access = _Access(
@@ -50,7 +64,11 @@ def emit(graph: Graph, kernels: Iterable[CudaKernel], comment: str) -> str:
                 schedule.passes == "one",
                 schedule.cluster,
             )
-            kind = _Kernel if region.inner == 1 else ColumnsKernel
+            kind: type[_Kernel | ColumnsKernel | SplitKernel] = _Kernel
+            if region.inner > 1:
+                kind = ColumnsKernel
+            elif schedule.split > 1:
+                kind = SplitKernel
             groups.setdefault(access, []).append(kind(graph, region, schedule, name))
         else:
             kernel = _tile_kernel(graph, region, schedule, name)
@@ -77,9 +95,7 @@ class _Access(NamedTuple):
     cluster: int = 1
 
 
-def _group(
-    access: _Access, kernels: "list[_Kernel | ColumnsKernel | TileKernel]", *, large: bool
-) -> str:
+def _group(access: _Access, kernels: list[_Writer], *, large: bool) -> str:
     bodies = [kernel.text() for kernel in kernels]
     preamble = PREAMBLE.replace("@INDEX@", "long long" if large else "int")
     preamble = preamble.replace("@V@", str(access.vec))
@@ -88,7 +104,8 @@ def _group(
     preamble = preamble.replace("@OWN@", LOADS[own])
     preamble = preamble.replace("@STORE@", STORES[access.stores])
     parts = [preamble.strip()]
-    team = any(isinstance(kernel, _Kernel) and kernel.groups for kernel in kernels)
+    split = any(isinstance(kernel, SplitKernel) for kernel in kernels)
+    team = split or any(isinstance(kernel, _Kernel) and kernel.groups for kernel in kernels)
     columns = any(isinstance(kernel, ColumnsKernel) for kernel in kernels)
     if team:
         parts.append(GROUP.rstrip())
@@ -100,6 +117,10 @@ def _group(
             names = ("across", "float*") if access.cluster == 1 else ("across_cluster", "Scratch&")
             text = TEAM.replace("@ACROSS@", names[0]).replace("@SCRATCH@", names[1])
             parts.append(text.strip())
+    if split:
+        parts.append(PARTS.rstrip())
+        if access.one_pass:
+            parts.append(ONLINE_PARTS.rstrip())
     if any(isinstance(kernel, GemmKernel) for kernel in kernels):
         parts.append(COPIES.rstrip())
     if any(isinstance(kernel, TileKernel) and kernel.tensor for kernel in kernels):
@@ -116,10 +137,17 @@ def _tile_kernel(
 
 
 def launches(
-    graph: Graph, region: Region, schedule: CudaGemm | CudaTranspose, name: str
+    graph: Graph, region: Region, schedule: CudaSchedule | CudaGemm | CudaTranspose, name: str
 ) -> list[Launch]:
-    """Return how a kernel over matrices is started."""
+    """Return how a region is started whose kernels are over matrices, or over parts of rows."""
+    if isinstance(schedule, CudaSchedule):
+        return SplitKernel(graph, region, schedule, name).launches()
     return _tile_kernel(graph, region, schedule, name).launches()
+
+
+def has_one_kernel(schedule: CudaSchedule | CudaGemm | CudaTranspose) -> bool:
+    """Whether a region is one kernel, over `grid`; others have `launches`."""
+    return isinstance(schedule, CudaSchedule) and schedule.split == 1
 
 
 def grid(graph: Graph, region: Region, schedule: CudaSchedule) -> tuple[int, int]:
@@ -357,14 +385,8 @@ class _Kernel(Expressions):
 
     def _pass(self, position: int, one: Pass) -> list[str]:
         count = self.schedule.accumulators
-        results = [f"{self.graph.nodes[n].op} %{n}" for n in one.reductions]
-        results += [f"online amax %{m} and sum of exponentials %{s}" for m, s in one.online]
-        results += [f"writes %{n}" for n in one.outputs]
-        lines = [f"// Pass {position + 1} over the row: {', '.join(results)}."]
-        for node in one.reductions:
-            neutral = NEUTRAL[self.graph.nodes[node].op]
-            lines.append(f"float acc{node}[{count}] = {{{', '.join([neutral] * count)}}};")
-        lines += [f"Online online{total}[{count}];" for _, total in one.online]
+        lines = [f"// Pass {position + 1} over the row: {self._purpose(one)}."]
+        lines += self._accumulators(one, count)
         registers = self.schedule.staging == "registers" and self.plan.slots
         lines.append(f"#pragma unroll {'TRIPS' if registers else self.schedule.unroll}")
         lines.append("for (int t = 0; t < TRIPS; ++t) {")
@@ -377,27 +399,9 @@ class _Kernel(Expressions):
         if registers and self.region.columns % self.span:
             lines.append("  }")
         lines.append("}")
-        for node in one.reductions:
-            op = self.graph.nodes[node].op
-            combine = COMBINE[op]
-            joined = f"acc{node}[0]"
-            for k in range(1, count):
-                joined = f"{combine}({joined}, acc{node}[{k}])"
-            lines.append(
-                f"const float v{node} = {self._across(combine)}({joined}, {NEUTRAL[op]}, scratch);"
-            )
-        for largest, total in one.online:
-            for k in range(1, count):
-                lines.append(f"online_add(online{total}[0], online{total}[{k}]);")
-            lines.append(f"float v{largest}, v{total};")
-            team = "LANES" if self.cluster == 1 else "THREADS"
-            lines.append(f"online_end<{team}>(online{total}[0], v{largest}, v{total}, scratch);")
-        return lines
-
-    def _across(self, combine: str) -> str:
         if self.cluster == 1:
-            return f"across<LANES, {combine}>"
-        return f"across_cluster<THREADS, {combine}>"
+            return lines + self._joined(one, count, "across", "LANES")
+        return lines + self._joined(one, count, "across_cluster", "THREADS")
 
     def _step(self, one: Pass) -> list[str]:
         lines = []
@@ -418,14 +422,7 @@ class _Kernel(Expressions):
         lines += [f"  const float v{n} = {self._expression(n)};" for n in one.nodes]
         for value, slot in one.staged:
             lines.append(f"  {self._stage(slot)} = {self._name(value)};")
-        for node in one.reductions:
-            combine = COMBINE[self.graph.nodes[node].op]
-            (source,) = self.planner.sources(node)
-            acc = f"acc{node}[{which}]"
-            lines.append(f"  {acc} = {combine}({acc}, {self._name(source)});")
-        for largest, total in one.online:
-            (source,) = self.planner.sources(largest)
-            lines.append(f"  online_add(online{total}[{which}], {self._name(source)});")
+        lines += [f"  {line}" for line in self._accumulated(one, which)]
         lines += [f"  out{n}[k] = v{n};" for n in one.outputs]
         lines.append("}")
         for node in one.outputs:
@@ -440,30 +437,3 @@ class _Kernel(Expressions):
                 return f"stage{slot}[0][(t * V + k) * THREADS + threadIdx.x]"
             return f"stage{slot}[group][(t * V + k) * LANES + lane]"
         return f"stage{slot}[t][k]"
-
-    def _row_nodes(self, nodes: Iterable[int]) -> list[str]:
-        lines = []
-        for node in nodes:
-            if self.graph.nodes[node].kind == "gather":
-                lines += self._gather(node)
-            else:
-                lines.append(f"const float v{node} = {self._expression(node)};")
-        return lines
-
-    def _gather(self, node: int) -> list[str]:
-        """Compute one element of the row again, where the index points."""
-        table, index = self.planner.sources(node)
-        at = f"{self.names.pointers[index.node]}[r]" if isinstance(index, Load) else f"v{index}"
-        lines = [
-            f"float v{node} = NOT_A_NUMBER;  // stays where the index is out of range",
-            f"if (const long long at = {at}; at >= 0 && at < columns) {{",
-            "  const index_t c = (index_t)at;",
-        ]
-        inner = self.planner.closure(table)
-        loads = [s for n in inner for s in self.planner.sources(n)] or [table]
-        for load in dict.fromkeys(s for s in loads if isinstance(s, Load) and s.columns):
-            lines.append(
-                f"  const float {self.names.value(load)} = value(*({self._pointer(load)}));"
-            )
-        lines += [f"  const float v{n} = {self._expression(n)};" for n in inner]
-        return [*lines, f"  v{node} = {self._name(table)};", "}"]

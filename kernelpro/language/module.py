@@ -158,11 +158,11 @@ def candidate_source(
         if "_allow(" in forward:
             parts.append(ALLOW_GLUE.replace("@PORTABLE@", str(PORTABLE_CLUSTER)))
         for name, region, schedule in kernels:
-            if isinstance(schedule, CudaGemm | CudaTranspose):
-                for one in emit_cuda.launches(graph, region, schedule, name):
-                    parts.append(f'_{one.kernel} = _module.get_function("{one.kernel}")\n')
-            else:
-                parts.append(f'_{name} = _module.get_function("{name}")\n')
+            assert not isinstance(schedule, CpuSchedule | CpuGemm | CpuTranspose)
+            names = [name]
+            if not emit_cuda.has_one_kernel(schedule):
+                names = [o.kernel for o in emit_cuda.launches(graph, region, schedule, name)]
+            parts += [f'_{one} = _module.get_function("{one}")\n' for one in names]
     parts.append("\n" + EXPECT.replace("@DEVICE@", device))
     return "".join(parts)
 
@@ -383,8 +383,8 @@ class _Forward:
             self.out.append(f"_kernels.{kernel}({listed})")
         else:
             assert not isinstance(schedule, CpuSchedule | CpuGemm | CpuTranspose)
-            if not isinstance(schedule, CudaSchedule):
-                self._launch_tiles(region, schedule, kernel, pointers)
+            if not isinstance(schedule, CudaSchedule) or not emit_cuda.has_one_kernel(schedule):
+                self._launch_several(region, schedule, kernel, pointers)
                 return
             pieces, per = emit_cuda.grid(graph, region, schedule)
             device = f"{pointers[0].removesuffix('.data_ptr()')}.get_device()"
@@ -401,13 +401,19 @@ class _Forward:
                 "stream=stream)"
             )
 
-    def _launch_tiles(
-        self, region: Region, schedule: CudaGemm | CudaTranspose, name: str, pointers: list[str]
+    def _launch_several(
+        self,
+        region: Region,
+        schedule: CudaSchedule | CudaGemm | CudaTranspose,
+        name: str,
+        pointers: list[str],
     ) -> None:
+        """Start a region's kernels one after the other, with memory for what passes between."""
+        memory = ""
         for one in emit_cuda.launches(self.graph, region, schedule, name):
             given = list(pointers)
             if one.partial:
-                if one.kernel == name:
+                if not memory:
                     memory = self._fresh(f"{name}_parts")
                     self.out.append(
                         f"{memory} = torch.empty({one.partial}, dtype=torch.float32{self._like()})"
@@ -415,12 +421,14 @@ class _Forward:
                 given.append(f"{memory}.data_ptr()")
             tail = "," if len(given) == 1 else ""
             shared = f"shared_mem={one.shared_bytes}, " if one.shared_bytes else ""
-            function = f"_{one.kernel}"
+            function, blocks = f"_{one.kernel}", str(one.blocks)
+            device = f"{pointers[0].removesuffix('.data_ptr()')}.get_device()"
             if one.shared_bytes > SHARED_BYTES:
-                device = f"{pointers[0].removesuffix('.data_ptr()')}.get_device()"
                 function = f"_allow({function}, {device}, {one.shared_bytes}, 1)"
+            if one.per_multiprocessor:
+                blocks = f"_blocks({device}, {one.blocks}, {one.per_multiprocessor})"
             self.out.append(
-                f"{function}(({one.blocks},), ({one.threads},), ({', '.join(given)}{tail}), "
+                f"{function}(({blocks},), ({one.threads},), ({', '.join(given)}{tail}), "
                 f"{shared}stream=stream)"
             )
 

@@ -21,6 +21,7 @@ from kernelpro.language.schedule import (
     repaired,
     step,
     target_of,
+    yielding,
 )
 from kernelpro.language.tiles import start_tiles
 from kernelpro.records import FASTER, Lesson, Machine, change_in
@@ -51,6 +52,9 @@ class Move:
 
 MOST_KEPT = 96
 """Own: floats that a thread of a GPU keeps at most between passes where a search starts."""
+
+LONG_ROW = 1 << 17
+"""Own: elements from which a block is busy with a row for longer than two more launches take."""
 
 START = "start"
 """Strategy of the first program, written from the reference."""
@@ -114,6 +118,15 @@ ACTIONS: dict[str, dict[str, tuple[_Edit, ...]]] = {
     },
     "smaller_cluster": {
         "cuda": (("cluster", -1, "fewer blocks share a row, so joining its results costs less"),)
+    },
+    "split_rows": {
+        "cuda": (
+            ("split", 3, "more blocks share a row, so that fewer multiprocessors are idle"),
+            ("split", 1, "more blocks share a row, so that fewer multiprocessors are idle"),
+        )
+    },
+    "fewer_parts": {
+        "cuda": (("split", -1, "each block walks over more of a row, and fewer parts are joined"),)
     },
     "stage_buffer": {
         "cpu": (("staging", "buffer", "dear values are kept between passes, not recomputed"),)
@@ -194,6 +207,7 @@ ACTIONS: dict[str, dict[str, tuple[_Edit, ...]]] = {
         "cuda": (
             ("split_k", 1, "parts of the depth give work to idle multiprocessors"),
             ("tile_m", -1, "smaller tiles fill the last wave"),
+            ("split", 1, "smaller parts of rows fill the last wave"),
         )
     },
     "swizzle_blocks": {
@@ -239,7 +253,8 @@ def _starts(
     if target == "cpu":
         yield from _cpu_starts(machine, works)
     else:
-        yield from _cuda_starts(works, limits)
+        multiprocessors = int(machine.facts.get("multiprocessors", "0"))
+        yield from _cuda_starts(works, limits, multiprocessors)
 
 
 def _cpu_starts(machine: Machine, works: Sequence[Work]) -> Iterator[CpuSchedule]:
@@ -279,17 +294,18 @@ def _pieces(work: Work) -> int:
     return work.rows if work.inner == 1 else max(1, work.rows // 16)
 
 
-def _cuda_starts(works: Sequence[Work], limits: Limits) -> Iterator[CudaSchedule]:
+def _cuda_starts(
+    works: Sequence[Work], limits: Limits, multiprocessors: int
+) -> Iterator[CudaSchedule]:
     if any(work.inner > 1 for work in works):
         yield from _cuda_columns_starts(works)
         return
+    yield from _few_long_rows_starts(works, limits, multiprocessors)
     columns = max((work.columns for work in works if not work.mapped), default=0)
     # A row is shared by as many threads as read it in about four 16-byte accesses each.
     lanes = next((n for n in (32, 64, 128, 256, 512) if columns <= n * 16), 1024)
     threads = max(128, lanes) if columns else 256
     rows = threads // lanes if columns else 1
-    # A row that no block can keep is kept by a cluster of blocks, which spares reading it again.
-    clusters = [size for size in KNOBS["cuda"]["cluster"] if size <= max(1, limits.cluster)]
     grouped = [work for work in works if not work.mapped]
     if grouped and all(work.online and not work.slots["one"] for work in grouped):
         # One pass finds all: with nothing to keep, blocks are small and many reads are in flight.
@@ -298,14 +314,55 @@ def _cuda_starts(works: Sequence[Work], limits: Limits) -> Iterator[CudaSchedule
             yield CudaSchedule(
                 vec=vec, threads=min(threads, 256), rows=rows, passes="one", unroll=4
             )
+    # A row that no block can keep is kept by a cluster of blocks, which spares reading it again.
     for vec in (8, 4, 2, 1):
         base = CudaSchedule(vec=vec, threads=threads, rows=rows)
-        for cluster in clusters:
-            for staging in ("registers", "shared"):
-                # Few blocks fit beside each other then, so each has more reads in flight.
-                for unroll in (4, 1) if cluster > 1 else (1,):
-                    yield replace(base, cluster=cluster, staging=staging, unroll=unroll)
+        yield from _kept(base, _clusters(limits))
         yield base
+
+
+def _clusters(limits: Limits) -> list[int]:
+    return [size for size in KNOBS["cuda"]["cluster"] if size <= max(1, limits.cluster)]
+
+
+def _kept(base: CudaSchedule, clusters: Sequence[int]) -> Iterator[CudaSchedule]:
+    """Starts that keep rows on chip, in blocks or clusters of them."""
+    for cluster in clusters:
+        for staging in ("registers", "shared"):
+            # Few blocks fit beside each other then, so each has more reads in flight.
+            for unroll in (4, 1) if cluster > 1 else (1,):
+                yield replace(base, cluster=cluster, staging=staging, unroll=unroll)
+
+
+def _few_long_rows_starts(
+    works: Sequence[Work], limits: Limits, multiprocessors: int
+) -> Iterator[CudaSchedule]:
+    """Starts for rows so few that they leave multiprocessors idle, and so long that it tells.
+
+    Clusters that keep them come first where they give most multiprocessors a block: they read a row
+    once. Else rows are split, for two blocks on each multiprocessor.
+    """
+    reducing = [work for work in works if not work.mapped]
+    rows = max((work.rows for work in reducing), default=0)
+    columns = min((work.columns for work in reducing), default=0)
+    if rows >= multiprocessors or columns < LONG_ROW:
+        return
+    clusters = [size for size in _clusters(limits) if 2 * size * rows >= multiprocessors]
+    parts = [n for n in KNOBS["cuda"]["split"] if n > 1 and n * rows <= 2 * multiprocessors]
+    for vec in (8, 4, 2, 1):
+        yield from _kept(CudaSchedule(vec=vec, threads=1024), clusters)
+        for split in reversed(parts):
+            for unroll in (4, 2, 1):
+                for passes in ("one", "multi"):  # each reads the row again
+                    yield CudaSchedule(
+                        vec=vec,
+                        threads=512,
+                        unroll=unroll,
+                        accumulators=1 if passes == "one" else min(vec, 4),
+                        passes=passes,
+                        min_blocks=2,
+                        split=split,
+                    )
 
 
 def _cuda_columns_starts(works: Sequence[Work]) -> Iterator[CudaSchedule]:
@@ -352,7 +409,10 @@ def answers(
 
 
 def neighbours(program: Program, works: Sequence[Work], limits: Limits) -> list[Move]:
-    """Return the programs that differ in one knob of one kernel by one place, or by a rewrite."""
+    """Return the programs that differ in one knob of one kernel by one place, or by a rewrite.
+
+    Knobs that exclude the new value are set back with it (`yielding`).
+    """
     moves: list[Move] = []
     for place, now in enumerate(program.schedules):
         for knob, by, _ in steps(now, KNOBS[family_of(now)]):
@@ -454,6 +514,7 @@ def _changed(
         ):
             continue
         changed = step(now, knob, change) if isinstance(change, int) else jump(now, knob, change)
+        changed = changed and yielding(changed, knob)
         if changed is not None and legal(changed, [works[place]], limits):
             changed = repaired(changed, works[place])
         if changed is None or changed == now or legal(changed, [works[place]], limits):

@@ -65,6 +65,7 @@ RESERVED = frozenset(
             "PARTS",
         ),
         *("DOWN", "ACROSS", "HOP", "V", "tile", "along", "logistic", "mul"),
+        *("PART", "LANES", "TRIPS", "u", "t", "hop", "active"),
         "blocks",
         "inner",
         "span",

@@ -153,8 +153,8 @@ def _joins(
     """Whether node may be computed in a group: they touch, it fits, and no cycle arises."""
     sources = {graph.base(o) for o in graph.nodes[node].reads}
     shared = {graph.base(o) for n in groups[number] for o in graph.nodes[n].reads}
-    shared |= set(groups[number])
-    if not any(s in shared and graph.nodes[s].numel > 1 for s in sources):
+    shared = {s for s in shared if graph.nodes[s].numel > 1}.union(groups[number])
+    if not sources & shared:
         return False
     before = {owner[s] for s in sources if s in owner} - {number}
     if any(_reaches(graph, groups, owner, group, number) for group in before):
@@ -224,13 +224,27 @@ def finished(graph: Graph, stages: Sequence[Stage]) -> Iterator[Stage]:
             and (load.repeat, load.period) == (1, stage.rows)
         ]
         gathers = any(graph.nodes[n].kind == "gather" for n in stage.nodes)
+        last = _in_last_pass(graph, stage, outputs)
         pairs = []
         for node in outputs if stage.head is None else ():
-            if node in stage.full and spare and not gathers:
+            if node in last and spare and not gathers:
                 other = graph.nodes[spare[0]]
                 if (other.dtype, other.numel) == (graph.nodes[node].dtype, graph.nodes[node].numel):
                     pairs.append((node, spare.pop(0)))
         yield replace(stage, outputs=outputs, in_place=tuple(pairs))
+
+
+def _in_last_pass(graph: Graph, region: Region, outputs: Sequence[int]) -> set[int]:
+    """Outputs with an element per column that are written when no pass reads the row again."""
+    depths: dict[int, int] = {}  # reductions that a node waits for, one after the other
+    for number in region.nodes:
+        node = graph.nodes[number]
+        before = (depths.get(graph.base(read), 0) for read in node.reads)
+        depths[number] = max(before, default=0) + (node.kind == "reduce")
+    stored = {n: depths[n] for n in outputs if n in region.full}
+    reduced = [depths[n] - 1 for n in region.nodes if graph.nodes[n].kind == "reduce"]
+    last = max([*stored.values(), *reduced], default=0)
+    return {n for n, depth in stored.items() if depth == last}
 
 
 # --- does a set of nodes fit one iteration space? ---------------------------------------------

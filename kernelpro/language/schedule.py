@@ -68,6 +68,7 @@ class CudaSchedule:
         loads: `read_only` uses the read-only path, `streaming` marks lines as first to leave.
         min_blocks: blocks per multiprocessor that the compiler must leave registers for.
         cluster: blocks that share a row and join its results through each other's shared memory.
+        split: blocks that share a row and join its results through memory, a launch for each pass.
     """
 
     vec: int = 4
@@ -82,6 +83,7 @@ class CudaSchedule:
     loads: str = "cached"
     min_blocks: int = 1
     cluster: int = 1
+    split: int = 1
 
 
 Schedule = CpuSchedule | CudaSchedule | TileSchedule
@@ -112,6 +114,7 @@ KNOBS: dict[str, dict[str, tuple[Any, ...]]] = {
         "loads": ("cached", "read_only", "streaming"),
         "min_blocks": (1, 2, 4, 8),
         "cluster": (1, 2, 4, 8, 16),
+        "split": (1, 2, 4, 8, 16, 32, 64, 128, 256),
     },
     **TILE_KNOBS,
 }
@@ -185,6 +188,18 @@ def step(schedule: Schedule, knob: str, by: int) -> Schedule | None:
 def jump(schedule: Schedule, knob: str, value: Any) -> Schedule:
     """Set one knob."""
     return replace(schedule, **{knob: value})
+
+
+def yielding(schedule: Schedule, knob: str) -> Schedule:
+    """Return the schedule with the other knobs set back that exclude what one was just set to.
+
+    A row is either kept on chip by a block or a cluster, or shared in several launches.
+    """
+    if not isinstance(schedule, CudaSchedule) or schedule.split == 1:
+        return schedule
+    if knob == "split":
+        return replace(schedule, rows=1, staging="none", cluster=1)
+    return replace(schedule, split=1) if knob in ("rows", "staging", "cluster") else schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,9 +372,11 @@ def adapted(schedule: Schedule, work: Work) -> Schedule:
         schedule = replace(schedule, accumulators=1)
     if isinstance(schedule, CudaSchedule):
         if work.mapped or work.inner > 1:
-            return replace(schedule, rows=1, cluster=1)
+            return replace(schedule, rows=1, cluster=1, split=1)
         if work.columns < schedule.cluster * schedule.threads * schedule.vec:
-            return replace(schedule, cluster=1)
+            schedule = replace(schedule, cluster=1)
+        while schedule.split > 1 and (not work.reductions or work.columns < _split_span(schedule)):
+            schedule = replace(schedule, split=schedule.split // 2)
         return schedule
     while schedule.unroll > 1 and schedule.vec * schedule.unroll > max(work.lanes, 8):
         unroll = schedule.unroll // 2
@@ -442,6 +459,29 @@ def _legal_cluster(schedule: CudaSchedule, works: Sequence[Work], limits: Limits
     return ""
 
 
+def _split_span(schedule: CudaSchedule) -> int:
+    """Elements that the blocks of a split row read at a time."""
+    return schedule.split * schedule.threads * schedule.vec
+
+
+def _legal_split(schedule: CudaSchedule, works: Sequence[Work]) -> str:
+    parts = schedule.split
+    if parts == 1:
+        return ""
+    if schedule.staging != "none":
+        return f"{parts} parts of a row are read anew by each launch, so nothing can be staged"
+    if schedule.cluster > 1:
+        return f"a row is shared either in {parts} parts or by a cluster, not by both"
+    if schedule.rows > 1:
+        return f"a block takes a part of one row, so {schedule.rows} rows per block cannot be"
+    if not any(work.reductions for work in works):
+        return "a row in parts needs a reduction"
+    span = _split_span(schedule)
+    if all(work.columns < span for work in works):
+        return f"{parts} parts that read {span} elements at a time exceed every row"
+    return ""
+
+
 def _legal_cuda(schedule: CudaSchedule, works: Sequence[Work], limits: Limits) -> str:
     lanes = schedule.threads // schedule.rows
     if lanes < 32:
@@ -453,11 +493,11 @@ def _legal_cuda(schedule: CudaSchedule, works: Sequence[Work], limits: Limits) -
     if schedule.rows > 1 and all(work.mapped for work in works):
         return "several rows per block need a reduction"
     if any(work.inner > 1 for work in works):
-        if schedule.rows > 1 or schedule.cluster > 1:
+        if schedule.rows > 1 or schedule.cluster > 1 or schedule.split > 1:
             return "of strided rows each thread takes its own, so no threads or blocks share one"
         if schedule.accumulators > 1:
             return "neighbouring rows are reduced side by side; unroll instead of accumulators"
-    if reason := _legal_cluster(schedule, works, limits):
+    if reason := _legal_split(schedule, works) or _legal_cluster(schedule, works, limits):
         return reason
     most_shared = (limits.shared_bytes or MOST_SHARED_BYTES) - OWN_SHARED_BYTES
     limit = min(

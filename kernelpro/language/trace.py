@@ -108,7 +108,7 @@ def _counts(program: Any, node: Any) -> bool:
 class _Tracer:
     def __init__(self, program: Any, target: str) -> None:
         self.program = program
-        self.builder = Builder(DTYPES[target])
+        self.builder = Builder(DTYPES[target], shared_rows=target == "cuda")
         self.known: dict[str, Any] = {}  # exported node's name -> Use, number or tuple of them
 
     def graph(self, names: list[str], plain: Mapping[str, Any]) -> Graph:

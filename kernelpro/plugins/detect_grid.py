@@ -63,7 +63,7 @@ def small_grid(evidence: Evidence) -> Diagnosis | None:
         actions=(
             Action(name="fewer_rows_per_block", instruction="Give each block less work."),
             Action(name="smaller_block", instruction="Use smaller blocks, and more of them."),
-            Action(name="two_pass", instruction="Split each row over blocks, then join."),
+            Action(name="split_rows", instruction="Split each row over blocks, then join."),
         ),
         guard="Not when the problem is too small to fill the device however it is split.",
     )
@@ -208,6 +208,7 @@ def cta_churn(evidence: Evidence) -> Diagnosis | None:
         confidence=0.4,
         actions=(
             Action(name="more_rows_per_block", instruction="Give each block more rows."),
+            Action(name="fewer_parts", instruction="Split each row over fewer blocks."),
             Action(name="unroll", instruction="A grid-stride loop over several elements."),
         ),
         guard="Not when many short blocks are what balances uneven work.",

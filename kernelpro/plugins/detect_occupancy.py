@@ -31,6 +31,7 @@ LIFT = {
     "warps": (Action(name="smaller_block", instruction="Block sizes that divide 2048 threads."),),
     "blocks": (Action(name="larger_block", instruction="More threads a block, fewer blocks."),),
 }
+SPLIT = Action(name="split_rows", instruction="More blocks: split each row over several.")
 
 
 @hookimpl
@@ -100,6 +101,7 @@ def occupancy_gap(evidence: Evidence) -> Diagnosis | None:
         actions=(
             Action(name="smaller_block", instruction="Finer blocks that end at like times."),
             Action(name="work_queue", instruction="Persistent blocks that fetch their next tile."),
+            SPLIT,
         ),
         guard="Little to gain where memory or a pipe is near its peak.",
     )
@@ -132,6 +134,7 @@ def issue_slots_idle(evidence: Evidence) -> Diagnosis | None:
         actions=(
             Action(name="unroll", instruction="More independent work per warp: unroll, prefetch."),
             Action(name="more_blocks_per_sm", instruction="More warps on each multiprocessor."),
+            *(() if full else (SPLIT,)),
         ),
         guard="Weak on its own: a finding that names what warps wait for comes first.",
     )

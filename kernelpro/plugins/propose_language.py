@@ -101,7 +101,8 @@ def _asked_and_around(
 
 def _seen(diagnosis: Diagnosis) -> str:
     """Name of the kernel that a finding is about, or empty where it is about no single one."""
-    found = re.search(r"\bregion\d+\b", f"{diagnosis.kernel} {diagnosis.where}")
+    # A region's kernels may be several: region0_pass1, region0_end.
+    found = re.search(r"\bregion\d+", f"{diagnosis.kernel} {diagnosis.where}")
     return found.group() if found else ""
 
 

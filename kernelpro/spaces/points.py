@@ -119,8 +119,9 @@ def _values(
     if target == "cpu":
         values["threads"] = tuple(n for n in _THREADS if n <= max(1, machine.threads))
     else:
-        # Others pay for rows that no block can keep alone; here they would be five times as many.
-        values["cluster"] = (1,)
+        # Others pay for rows that no block can keep alone, or that are few and long; here they
+        # would be five and nine times as many.
+        values["cluster"] = values["split"] = (1,)
     for knob, some in given.items():
         allowed = KNOBS[target].get(knob)
         if allowed is None:

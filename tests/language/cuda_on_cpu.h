@@ -46,6 +46,7 @@ struct Fiber {
   // What this thread gives to the others of its warp: in turns, so that none is overwritten.
   const void* row[2];
   unsigned a[2][4], b[2][2];
+  float x[2];
   int turn;
 };
 static std::vector<Fiber> fibers;
@@ -92,7 +93,8 @@ static void launch(int blocks, int threads) {
 }
 template <class... A, size_t... I>
 static void call(void (*f)(A...), void** p, int blocks, int threads, std::index_sequence<I...>) {
-  static void (*const kernel)(A...) = f;
+  static void (*kernel)(A...);
+  kernel = f;
   body = [](void* all) { kernel((A)static_cast<void**>(all)[I]...); };
   given = p;
   launch(blocks, threads);
@@ -118,6 +120,14 @@ template <int PENDING> static void emulated_wait() {
     }
     groups.erase(groups.begin());
   }
+}
+
+static float __shfl_xor_sync(unsigned, float x, int mask) {
+  Fiber& me = fibers[current];
+  const int turn = me.turn ^= 1;
+  me.x[turn] = x;
+  meet();
+  return fibers[current ^ mask].x[turn];
 }
 
 // Element `at` of a row of 16 bytes, as the 32 bits from there on.

@@ -4,13 +4,16 @@ import ast
 import ctypes
 import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 
 from kernelpro.language import emit_cuda
 from kernelpro.language.cuda_tiles import Launch
 from kernelpro.language.cuda_tiles_text import TENSOR
+from kernelpro.language.graph import uses
 from kernelpro.language.lower import lower
 from kernelpro.language.names import Names
 from kernelpro.language.program import Program
@@ -75,45 +78,65 @@ def cuda_source(candidate: str) -> str:
 
 
 def run(program: Program, tensors: list[torch.Tensor], folder: Path) -> torch.Tensor:
-    """Run a program of one kernel on its inputs; returns its only output.
+    """Run a program of one region on its inputs; returns its only output."""
+    (result,) = outputs(program, tensors, folder)
+    return result
 
-    The kernel is one over matrices, or one whose rows are strided.
-    """
+
+def outputs(
+    program: Program,
+    tensors: list[torch.Tensor],
+    folder: Path,
+    parameters: Mapping[str, torch.Tensor] = MappingProxyType({}),
+) -> list[torch.Tensor]:
+    """Run a program of one region, which no cluster computes, on its inputs and parameters."""
     lowered = lower(program)
     (region,) = lowered.regions
     (schedule,) = lowered.schedules
     graph = lowered.graph
     assert isinstance(schedule, CudaSchedule | CudaGemm | CudaTranspose)
     text = translated(emit_cuda.emit(graph, [("region0", region, schedule)], "test"))
-    if isinstance(schedule, CudaGemm | CudaTranspose):
-        launches = emit_cuda.launches(graph, region, schedule, "region0")
+    if isinstance(schedule, CudaSchedule) and emit_cuda.has_one_kernel(schedule):
+        pieces, per = emit_cuda.grid(graph, region, schedule)
+        launches = [
+            Launch(
+                kernel="region0",
+                blocks=pieces,
+                per_multiprocessor=per,
+                threads=schedule.threads,
+            )
+        ]
     else:
-        pieces, _ = emit_cuda.grid(graph, region, schedule)
-        launches = [Launch(kernel="region0", blocks=pieces, threads=schedule.threads)]
+        launches = emit_cuda.launches(graph, region, schedule, "region0")
     wrappers = "".join(
         f'extern "C" void start_{one.kernel}(void** p) '
-        f"{{ call({one.kernel}, p, {one.blocks}, {one.threads}); }}\n"
+        f"{{ call({one.kernel}, p, {_blocks(one)}, {one.threads}); }}\n"
         for one in launches
     )
-    path = folder / "emulated.cpp"
-    path.write_text(f'#include "{HEADER}"\n{text}\n{wrappers}')
     library = folder / f"emulated{abs(hash(text))}.so"
-    done = subprocess.run(
-        ["g++", "-std=c++17", "-O0", "-w", "-shared", "-fPIC", "-o", str(library), str(path)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[:3000]
+    if not library.exists():
+        path = folder / "emulated.cpp"
+        path.write_text(f'#include "{HEADER}"\n{text}\n{wrappers}')
+        command = ["g++", "-std=c++17", "-O0", "-w", "-shared", "-fPIC", "-o", str(library)]
+        done = subprocess.run([*command, str(path)], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[:3000]
     given = dict(zip((number for _, number in graph.arguments), tensors, strict=True))
-    (output,) = region.outputs
-    node = graph.nodes[output]
-    result = torch.full(node.shape, float("nan"), dtype=getattr(torch, node.dtype))
-    given[output] = result
+    for node in graph.nodes:
+        if node.kind == "parameter":
+            given[node.id] = parameters[node.name]
+        if node.id in region.outputs:
+            dtype = getattr(torch, node.dtype)
+            given[node.id] = torch.full(node.shape, float("nan")).to(dtype)
     partial = torch.full((max(one.partial for one in launches),), float("nan"))
     pointers = [given[number].data_ptr() for number in Names(graph, region).parameters]
     array = (ctypes.c_void_p * (len(pointers) + 1))(*pointers, partial.data_ptr())
     loaded = ctypes.CDLL(str(library))
     for one in launches:
         loaded[f"start_{one.kernel}"](array)
-    return result
+    found = [(use.node, given[graph.base(use.node)]) for use in uses(graph.outputs)]
+    return [tensor.reshape(graph.nodes[number].shape) for number, tensor in found]
+
+
+def _blocks(one: Launch) -> int:
+    """As many blocks as a card with three multiprocessors would be given."""
+    return min(one.blocks, 3 * one.per_multiprocessor) if one.per_multiprocessor else one.blocks

@@ -208,6 +208,15 @@ def test_a_library_result_is_overwritten_only_where_nothing_else_reads_it(make_p
     agree(*run(twice, CpuSchedule()))
 
 
+def test_a_library_result_is_not_overwritten_before_a_later_pass_reads_it_again(make_problem, run):
+    problem = make_problem(
+        "h = torch.mm(x0, x1)\ny = h - h.mean(-1, keepdim=True)\n"
+        "return y, y * (y * y).sum(-1, keepdim=True)",
+        "torch.randn(64, 48); torch.randn(48, 512)",
+    )
+    agree(*run(problem, CpuSchedule()))
+
+
 def test_in_place_operators_on_intermediate_values_are_understood(make_problem, run):
     problem = make_problem(
         "y = x0 * 2\ny += x1\ny.relu_()\nreturn y", "torch.randn(20, 31); torch.randn(31)"
