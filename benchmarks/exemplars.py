@@ -4,6 +4,7 @@ how many times as fast as eager torch and as torch.compile, and its time over th
     python3 -m benchmarks.exemplars --out DIR                 # all, in about three minutes
     python3 -m benchmarks.exemplars --seconds 360 --out DIR   # with torch.compile's time for each
     python3 -m benchmarks.exemplars --only transpose --out DIR
+    python3 -m benchmarks.exemplars --profiles        # profiles each instead, into its own folder
 
 Each is judged on its own, the largest kernels first: one that crashes leaves the others alone.
 torch.compile is timed while `--seconds` allow. For one that fails, its own process runs it beside
@@ -17,18 +18,23 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kernelpro import exemplars, problems, targets
+from kernelpro import api, exemplars, problems, targets
+from kernelpro.cli import text
 from kernelpro.cli.check import decision, in_words
 from kernelpro.exemplars import Exemplar
 from kernelpro.judge.judge import Judge, JudgeSettings
 from kernelpro.profiling.speed_of_light import speed_of_light
-from kernelpro.records import Candidate, Machine
+from kernelpro.records import Candidate, Machine, Outcome
 from kernelpro.serial import encode
 from kernelpro.targets import Target
+
+PROFILE_TOP = 5
+"""Findings in a profile."""
 
 OTHERS_S = 11.0
 """Seconds kept for each exemplar that is still to come before torch.compile is timed."""
@@ -59,6 +65,9 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], help="a name; may be given again")
     parser.add_argument("--out", type=Path, help="folder for exemplars.json and table.txt")
     parser.add_argument("--seconds", type=float, default=190.0, help="for all (default 190)")
+    parser.add_argument(
+        "--profiles", action="store_true", help="write what `kernelpro profile` says beside each"
+    )
     parser.add_argument("--diagnose", metavar="NAME", help="run one beside its reference, unjudged")
     args = parser.parse_args()
     if args.diagnose:
@@ -69,6 +78,8 @@ def main() -> int:
         parser.error(f"no exemplar is called {', '.join(sorted(unknown))}; there are "
                      f"{', '.join(exemplars.names())}")  # fmt: skip
     wanted = exemplars.by_name(args.only or exemplars.names())[::-1]
+    if args.profiles:
+        return profile(wanted, args.out)
     began = time.monotonic()
     target = targets.get("cuda")
     machine = target.machine()
@@ -85,6 +96,27 @@ def main() -> int:
         keep(args.out, rows)
     print("\n" + table(rows))
     return 0 if all(row.decision == "accept" for row in rows) else 1
+
+
+def profile(wanted: Sequence[Exemplar], folder: Path | None) -> int:
+    """Write the profile of each beside it, or into a folder; 1 if one was not accepted."""
+    missed = 0
+    for exemplar in wanted:
+        began = time.monotonic()
+        problem, machine, measured, complaints = api.profile(
+            exemplar.candidate, str(exemplar.problem), target="cuda"
+        )
+        accepted = measured.evaluation.outcome is Outcome.ACCEPTED
+        missed += not accepted
+        words = text.measured(problem, machine, measured, top=PROFILE_TOP, metrics=False)
+        path = exemplar.profile if folder is None else folder / f"{exemplar.name}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(words.rstrip() + "\n", encoding="utf-8")
+        for sentence in complaints:
+            print(f"  note: {sentence}")
+        print(f"{exemplar.name}: {measured.evaluation.outcome}, {time.monotonic() - began:.1f} s",
+              flush=True)  # fmt: skip
+    return 1 if missed else 0
 
 
 def judged(exemplar: Exemplar, target: Target, machine: Machine, spare_s: float) -> Row:
@@ -159,8 +191,8 @@ def keep(folder: Path | None, rows: list[Row]) -> None:
     if folder is None:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps([asdict(row) for row in rows], indent=1, default=str)
-    (folder / "exemplars.json").write_text(text + "\n")
+    written = json.dumps([asdict(row) for row in rows], indent=1, default=str)
+    (folder / "exemplars.json").write_text(written + "\n")
     (folder / "table.txt").write_text(table(rows) + "\n")
 
 

@@ -1,8 +1,9 @@
 """Worked CUDA kernels that prompts show: short, correct, fast, one technique each.
 
-Each is a folder with a problem in KernelBench's format (`problem.py`) and a candidate that the
-judge accepts (`candidate.py`). `INDEX` says what each is an example of; which of them a prompt
-shows is decided in `kernelpro.models.exemplars`. This file loads neither torch nor any of them.
+Each is a folder with a problem in KernelBench's format (`problem.py`), a candidate that the judge
+accepts (`candidate.py`), and what its profile says (`profile.txt`). `INDEX` says what each is an
+example of; which of them a prompt shows is decided in `kernelpro.models.exemplars`. This file loads
+neither torch nor any of them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -53,6 +54,11 @@ class Exemplar:
     def candidate(self) -> Path:
         """Its candidate file."""
         return _FOLDER / self.name / "candidate.py"
+
+    @property
+    def profile(self) -> Path:
+        """What `kernelpro profile` said of it on the card that its first line names."""
+        return _FOLDER / self.name / "profile.txt"
 
 
 INDEX: Sequence[Exemplar] = (

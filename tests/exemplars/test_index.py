@@ -20,6 +20,18 @@ def test_every_folder_is_in_the_index_and_every_entry_has_its_files():
     assert all(e.problem.is_file() for e in exemplars.INDEX)
 
 
+@pytest.mark.parametrize("exemplar", exemplars.INDEX, ids=exemplars.names())
+def test_its_profile_names_the_card_and_says_what_bounds_it(exemplar):
+    first, verdict, clock, kind, *findings = exemplar.profile.read_text().splitlines()
+    assert re.match(r"problem on NVIDIA H[12]00: +\d", first)
+    assert verdict.startswith("right in ")
+    assert clock.startswith("time: ")
+    assert kind.startswith("class: ")
+    assert "speed of light" in kind
+    assert any(line.startswith("- [") for line in findings)
+    assert not any("cut short" in line for line in findings)
+
+
 def test_its_words_are_those_of_the_index_and_its_actions_those_of_detectors():
     _, complaints = create_plugin_manager()
     assert not complaints
