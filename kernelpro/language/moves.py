@@ -306,9 +306,8 @@ def _cuda_starts(
     lanes = next((n for n in (32, 64, 128, 256, 512) if columns <= n * 16), 1024)
     threads = max(128, lanes) if columns else 256
     rows = threads // lanes if columns else 1
-    grouped = [work for work in works if not work.mapped]
-    if grouped and all(work.online and not work.slots["one"] for work in grouped):
-        # One pass finds all: with nothing to keep, blocks are small and many reads are in flight.
+    if _found_in_one_pass(works):
+        # With nothing to keep, blocks are small and many reads are in flight.
         # On an H200, 2048 rows of 32000: 72 us, where rows kept in shared memory took 130.
         for vec in (4, 2, 1):
             yield CudaSchedule(
@@ -319,6 +318,12 @@ def _cuda_starts(
         base = CudaSchedule(vec=vec, threads=threads, rows=rows)
         yield from _kept(base, _clusters(limits))
         yield base
+
+
+def _found_in_one_pass(works: Sequence[Work]) -> bool:
+    """Whether sums that are found online leave nothing to read a row again for."""
+    grouped = [work for work in works if not work.mapped]
+    return bool(grouped) and all(work.online and not work.slots["one"] for work in grouped)
 
 
 def _clusters(limits: Limits) -> list[int]:
@@ -348,6 +353,8 @@ def _few_long_rows_starts(
     if rows >= multiprocessors or columns < LONG_ROW:
         return
     clusters = [size for size in _clusters(limits) if 2 * size * rows >= multiprocessors]
+    if _found_in_one_pass(works):
+        clusters = []
     parts = [n for n in KNOBS["cuda"]["split"] if n > 1 and n * rows <= 2 * multiprocessors]
     for vec in (8, 4, 2, 1):
         yield from _kept(CudaSchedule(vec=vec, threads=1024), clusters)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelpro.language import moves
-from kernelpro.language.schedule import repaired
+from kernelpro.language.schedule import repaired, yielding
 from kernelpro.records import (
     Candidate,
     Evaluation,
@@ -154,6 +154,7 @@ class _Moves:
         now = space.schedule(values)
         found = []
         for knob, _, changed in moves.steps(now, space.header.knobs):
+            changed = yielding(changed, knob)
             other = space.values(changed)
             if other not in space.points and len(space.header.works) == 1:
                 other = space.values(repaired(changed, space.header.works[0]))

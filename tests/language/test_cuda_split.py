@@ -254,7 +254,8 @@ def test_few_long_rows_start_in_about_two_blocks_for_each_multiprocessor():
     # Rows that clusters keep on chip, with a block for most multiprocessors, are read once.
     kept = start(16, 1 << 18)
     assert (kept.split, kept.cluster, kept.staging) == (1, 8, "shared")
-    # A single pass has nothing to keep.
+    # A single pass has nothing to keep, whether it is the only one or finds all online.
+    assert start(16, 1 << 18, slots={"multi": 1, "one": 0}).split == 16
     assert start(16, 1 << 18, slots={"multi": 0, "one": 0}).split == 16
     # Enough rows, short ones, and a card of which nothing is known.
     assert start(132, 1 << 22).split == 1
