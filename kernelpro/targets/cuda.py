@@ -176,7 +176,7 @@ def build_cuda(
 ) -> Build:
     """Compile CUDA C++ for a device, or find it in the cache."""
     began = time.perf_counter()
-    words = (source, *options, device.arch, device.nvrtc, device.cupy, "whole")
+    words = (source, *options, device.arch, device.nvrtc, device.cupy, "whole tables")
     key = hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
     store = Store(cache_folder() / "cuda")
     path, note = store.find(f"{key}.cubin"), store.find(f"{key}.log")

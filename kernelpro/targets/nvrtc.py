@@ -12,6 +12,7 @@ import json
 import os
 import selectors
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ from typing import IO, Any
 
 from kernelpro.errors import TargetError
 
+_HEADER_BYTES = 64  # of a 64-bit ELF file
 START_S = 60.0  # CuPy's import on a slow disk
 
 
@@ -225,11 +227,16 @@ def _compile(request: dict[str, Any]) -> dict[str, Any]:
 def whole(cubin: bytes) -> bytes:
     """The cubin with the byte that CuPy takes off its end as if it were the end of a text.
 
-    The file ends with a table of 8-byte numbers, so one byte is missing from a multiple of 8; it
-    is the highest of a table entry's size or alignment, which is 0. The driver loads a cubin
+    The file ends with one of its two tables, whose places and sizes its header tells; the last
+    byte is the highest of an entry's size or alignment, which is 0. The driver loads a cubin
     without it, and what disassembles one does not.
     """
-    return cubin + b"\0" if len(cubin) % 8 == 7 else cubin
+    if len(cubin) < _HEADER_BYTES:
+        return cubin
+    segments, sections = struct.unpack_from("<QQ", cubin, 0x20)
+    segment, segment_count, section, section_count = struct.unpack_from("<HHHH", cubin, 0x36)
+    end = max(segments + segment * segment_count, sections + section * section_count)
+    return cubin + b"\0" if len(cubin) == end - 1 else cubin
 
 
 if __name__ == "__main__":
