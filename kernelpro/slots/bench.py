@@ -283,6 +283,10 @@ class SlotBench:
                 self._best = max(self._best, speedup(measured.evaluation))
         return measured
 
+    def _say(self, words: str) -> None:
+        with self._changed:
+            self._said.append(words)
+
     # --- slots that come and go -----------------------------------------------------------------
 
     def _open_all(self) -> None:
