@@ -18,6 +18,7 @@ from typing import Any
 import ray
 from ray.cluster_utils import Cluster as Machines
 
+import kernelpro
 from kernelpro.errors import TargetError
 from kernelpro.judge.settings import JudgeSettings
 from kernelpro.records import Candidate, Step
@@ -94,6 +95,21 @@ def search(bench: SlotBench, path: Path) -> dict[str, Any]:
     return {"steps": [told(step) for step in steps], "complaints": complaints}
 
 
+def without_gpus(setting: Setting) -> str:
+    """What a search for GPUs is told while no node has one, wherever it runs."""
+    try:
+        kernelpro.search(
+            "row_softmax",
+            target="cuda",
+            sizes={"rows": 16, "columns": 64},
+            memory_file=setting.folder / "none.jsonl",
+            executor=f"ray:{setting.machines.address}",
+        )
+    except TargetError as error:
+        return str(error)
+    return ""
+
+
 def several(bench: SlotBench) -> dict[str, Any]:
     """Candidates that are built ahead and then judged by all slots at once."""
     every = [
@@ -159,12 +175,13 @@ def main() -> None:
     setting = Setting(Path(sys.argv[1]))
     os.environ |= {CAPABILITY: "9.0", "KERNELPRO_CACHE": str(setting.folder / "cache of search")}
     try:
-        setting.add("gpu90", gpus=1, capability="9.0")
         for name in ("plain1", "plain2"):
             setting.add(name)
             (setting.notes / f"{name} held").touch()
         setting.machines.wait_for_nodes()
         ray.init(address=setting.machines.address, log_to_driver=False, logging_level=40)
+        without = without_gpus(setting)
+        setting.add("gpu90", gpus=1, capability="9.0")
         killed: list[str] = []
 
         def kill() -> None:
@@ -189,6 +206,7 @@ def main() -> None:
         setting.add("gpu100", gpus=1, capability="10.0")
         mixed = several(setting.bench())
         found = {
+            "without": without,
             "killed": killed,
             "ray": ours,
             "local": own,

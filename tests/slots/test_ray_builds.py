@@ -194,6 +194,11 @@ def found(tmp_path_factory):
 
 
 @pytest.mark.slow
+def test_a_search_for_gpus_asks_the_cluster_for_one_and_not_the_machine_it_runs_on(found):
+    assert found["without"].startswith("no node of the Ray cluster has a GPU to judge on; add one")
+
+
+@pytest.mark.slow
 def test_a_node_killed_in_the_middle_of_a_build_loses_nothing(found):
     name, identity, architecture, state = found["killed"]
     assert (state, architecture) == ("begun", "sm_90")
