@@ -11,7 +11,7 @@ import base64
 import contextlib
 import importlib
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -94,7 +94,11 @@ class Cluster:
         return sorted(found, key=lambda node: node.identity)
 
     def run(
-        self, task: Task, node: Node, arguments: tuple[Any, ...], lease_s: float
+        self,
+        task: Callable[..., Mapping[str, Any]],
+        node: Node,
+        arguments: tuple[Any, ...],
+        lease_s: float,
     ) -> Mapping[str, Any]:
         """Run a task on a processor of a node and wait for what it returns.
 

@@ -26,6 +26,7 @@ from kernelpro.search import memory
 from kernelpro.search.utilisation import Utilisation
 from kernelpro.serial import encode
 from kernelpro.slots.bench import SlotBench
+from kernelpro.slots.client import SlotLost
 from kernelpro.slots.places import Place
 from kernelpro.slots.ray_builds import RayBuilds
 from kernelpro.slots.ray_cluster import Cluster, RayBench
@@ -110,6 +111,45 @@ def without_gpus(setting: Setting) -> str:
     return ""
 
 
+def hang(notes: str, name: str) -> dict[str, str]:
+    """A task that does not end while a file is there."""
+    (Path(notes) / f"{name} hangs").touch()
+    while (Path(notes) / f"{name} hangs").exists():
+        time.sleep(0.02)
+    return {"ended": name}
+
+
+def leases(setting: Setting) -> list[str]:
+    """What becomes of a task whose lease runs out, of the next there, and of one that is left."""
+    cluster = Cluster(setting.machines.address, "cuda")
+    node = next(node for node in cluster.nodes() if node.amount("CPU"))  # the head has none
+    seen: list[str] = []
+
+    def run(name: str, lease_s: float) -> None:
+        try:
+            seen.append(str(cluster.run(hang, node, (str(setting.notes), name), lease_s)))
+        except SlotLost as lost:
+            seen.append(str(lost))
+
+    def wait_for(name: str) -> Path:
+        while not (found := setting.notes / f"{name} hangs").exists():
+            time.sleep(0.02)
+        return found
+
+    run("first", 3.0)
+    second = threading.Thread(target=run, args=("second", 60.0))
+    second.start()  # the node's one processor is free again
+    wait_for("second").unlink()
+    second.join()
+    third = threading.Thread(target=run, args=("third", 60.0))
+    third.start()
+    wait_for("third")
+    cluster.close()
+    third.join()
+    run("fourth", 60.0)
+    return seen
+
+
 def several(bench: SlotBench) -> dict[str, Any]:
     """Candidates that are built ahead and then judged by all slots at once."""
     every = [
@@ -181,6 +221,7 @@ def main() -> None:
         setting.machines.wait_for_nodes()
         ray.init(address=setting.machines.address, log_to_driver=False, logging_level=40)
         without = without_gpus(setting)
+        waited = leases(setting)
         setting.add("gpu90", gpus=1, capability="9.0")
         killed: list[str] = []
 
@@ -207,6 +248,7 @@ def main() -> None:
         mixed = several(setting.bench())
         found = {
             "without": without,
+            "leases": waited,
             "killed": killed,
             "ray": ours,
             "local": own,

@@ -199,6 +199,15 @@ def test_a_search_for_gpus_asks_the_cluster_for_one_and_not_the_machine_it_runs_
 
 
 @pytest.mark.slow
+def test_a_task_whose_lease_runs_out_or_whose_search_ends_is_stopped(found):
+    first, second, third, fourth = found["leases"]
+    assert first == "it did not end in 3 s"
+    assert second == "{'ended': 'second'}"
+    assert third.startswith(("TaskCancelledError", "WorkerCrashedError"))
+    assert fourth == "the cluster has been left"
+
+
+@pytest.mark.slow
 def test_a_node_killed_in_the_middle_of_a_build_loses_nothing(found):
     name, identity, architecture, state = found["killed"]
     assert (state, architecture) == ("begun", "sm_90")
