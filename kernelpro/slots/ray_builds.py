@@ -3,9 +3,11 @@
 A build is a task of one processor, on a node without a GPU where one can build, else on one with a
 GPU, and in the search's own process at last. What it made travels back and is kept in the search's
 own cache, so that memory files do not tell where it was made. Ray repeats no task: a build whose
-node went away, or whose lease ran out, is made once more on another one.
+node went away, or whose lease ran out, is made once more on another one. What misses a header on a
+node without a GPU is built where candidates run, since it may be that node's fault.
 """
 
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -36,6 +38,8 @@ LOSSES = 3
 LEASE_S = DEADLINE_S + START_S + 60.0
 """For a build, from when its node is asked: the compiler's own deadline, its start, and a minute
 for the node to have a processor free and Ray to start a process on it. Own choice."""
+
+_MISSES = re.compile("(cannot|could not) open source file")  # NVRTC's words, of several versions
 
 Task = Callable[[str, Mapping[str, Any], str], Mapping[str, Any]]
 
@@ -119,7 +123,11 @@ class RayBuilds:
             TargetError: neither a node nor this machine can build.
         """
         lost: dict[str, str] = {}  # by node, the words
-        while len(lost) < TRIES and (node := self._begin(architecture, lost)) is not None:
+        doubtful: Mapping[str, Any] | None = None
+        while len(lost) < TRIES:
+            node = self._begin(architecture, lost, on_judges=doubtful is not None)
+            if node is None:
+                break
             arguments = (self._target.name, encode(candidate), architecture)
             try:
                 with self._busy(f"builds on {node.name}"):
@@ -133,12 +141,20 @@ class RayBuilds:
                     self._under_way[node.identity] -= 1
             with self._lock:
                 self._losses.pop(node.identity, None)
-            if "error" not in made:
+            if "error" in made:
+                self._rule_out(node, architecture, made["error"])
+            elif _misses_file(made) and not node.amount("GPU"):
+                doubtful = made
+            else:
                 return self._kept(made)
-            self._rule_out(node, architecture, made["error"])
-        return self._here(candidate, architecture, list(lost.values()))
+        try:
+            return self._here(candidate, architecture, list(lost.values()))
+        except (BuildLost, TargetError):
+            if doubtful is None:
+                raise
+            return self._kept(doubtful)
 
-    def _begin(self, architecture: str, lost: Mapping[str, str]) -> Node | None:
+    def _begin(self, architecture: str, lost: Mapping[str, str], *, on_judges: bool) -> Node | None:
         """The node to build on next: none with a GPU while another can, and the least busy.
 
         One that has just lost a build comes last: Ray may not know yet that it is gone.
@@ -152,6 +168,7 @@ class RayBuilds:
                 node
                 for node in nodes
                 if node.amount("CPU") >= 1
+                and (node.amount("GPU") > 0 or not on_judges)
                 and node.identity not in lost
                 and (node.identity, architecture) not in self._unfit
                 and self._losses[node.identity] < LOSSES
@@ -202,3 +219,9 @@ class RayBuilds:
                 f"({len(said)} tried{': ' if said else ''}{said[0] if said else ''}), nor can this "
                 f"machine ({error}); install CuPy on one of them"
             ) from None
+
+
+def _misses_file(made: Mapping[str, Any]) -> bool:
+    """Whether a compiler did not find what a source includes."""
+    build = made["build"]
+    return build is not None and not build["ok"] and bool(_MISSES.search(build.get("log", "")))

@@ -170,6 +170,35 @@ def test_a_candidate_that_builds_itself_and_a_compile_error_travel_as_values():
     assert builds.build(OTHER, "sm_90") == Build(ok=False, log="error: no such name")
 
 
+class Incomplete(NodeTarget):
+    """A node without the headers of CUDA's toolkit, in NVRTC's words."""
+
+    def build(self, candidate, architecture=""):
+        log = 'kernel.cu(1): catastrophic error: cannot open source file "mma.h"'
+        return Build(ok=False, log=log)
+
+
+def test_a_header_that_a_node_without_a_gpu_misses_is_looked_for_where_candidates_run():
+    cluster = Here(PLAIN, JUDGE)
+
+    def on(node):
+        return Incomplete() if node in (PLAIN, SECOND) else NodeTarget()
+
+    def elsewhere(_, each, label):
+        return answer(on(cluster.ran[-1]), each, label)
+
+    build = RayBuilds(cluster, Bare(), task=elsewhere).build(FAST, "sm_90")
+    assert build is not None
+    assert build.ok
+    assert cluster.ran == [PLAIN, JUDGE]
+    for there, target in (([PLAIN, SECOND], NodeTarget()), ([PLAIN, SECOND], Bare())):
+        cluster.there, cluster.ran = there, []
+        build = RayBuilds(cluster, target, task=elsewhere).build(FAST, "sm_90")
+        assert build is not None
+        assert build.ok != isinstance(target, Bare), "nobody knows better than the one that built"
+        assert cluster.ran == [PLAIN]
+
+
 # --- on a real cluster, several nodes on this machine ---------------------------------------------
 
 
