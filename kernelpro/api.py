@@ -234,7 +234,8 @@ def search(
             or `edp`: least joules times seconds; the last two need a meter. With resume the
             search's own.
         within: that band, as a share; default 0.02.
-        executor: `local` (default), or `ray` or `ray:HOST:PORT`: judges on a Ray cluster's nodes.
+        executor: `local` (default), or `ray` or `ray:HOST:PORT`: judges and builds on a Ray
+            cluster's nodes; with target `cuda` this machine then needs no GPU.
         stop_ratio: end when the best is within this factor of the speed of light, 0 for never;
             default `STOP_RATIO` of the target.
         observer: told of progress.
@@ -254,9 +255,15 @@ def search(
     manager, complaints = create_plugin_manager(block=block)
     hooks = Hooks(manager, complaints)
     policies = hooks.policies()
+    elsewhere = slots.elsewhere(executor)
     with contextlib.ExitStack() as stack:
         if resume:
-            start = resumed(problem, memory_file, policies, target=target, sizes=sizes)
+            start = resumed(
+                *(problem, memory_file, policies),
+                target=target,
+                sizes=sizes,
+                elsewhere=elsewhere,
+            )
         else:
             start = fresh(
                 problem,
@@ -267,6 +274,7 @@ def search(
                 feedback_named(feedback),
                 judge,
                 precision,
+                elsewhere=elsewhere,
             )
         if start.journal is not None:
             stack.callback(start.journal.close)

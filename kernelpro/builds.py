@@ -9,17 +9,22 @@ from collections.abc import Callable, Iterable
 from kernelpro.records import Build, Candidate, Evaluation, Outcome, Step
 
 
+class BuildLost(Exception):
+    """A candidate could not be built, which is not its fault; the words say what was seen."""
+
+
 class Builds:
     """What was built for the candidates of one search; safe to use from threads."""
 
-    def __init__(self, build: Callable[[Candidate], Build | None]) -> None:
+    def __init__(self, build: Callable[[Candidate, str], Build | None]) -> None:
         """Choose who builds.
 
         Args:
-            build: gives a candidate's build, or None where it builds itself when loaded.
+            build: gives a candidate's build for an architecture (empty for this machine's own), or
+                None where it builds itself when loaded.
         """
         self._build = build
-        self._ahead: dict[str, tuple[Build | None, float]] = {}
+        self._ahead: dict[tuple[str, str], tuple[Build | None, float]] = {}
         self._seen: dict[str, str] = {}
         self._lock = threading.Lock()
 
@@ -31,17 +36,17 @@ class Builds:
                 key = _behaviour(step.candidate.source, build.machine_code)
                 self._seen.setdefault(key, step.candidate.id)
 
-    def prepare(self, candidate: Candidate) -> None:
+    def prepare(self, candidate: Candidate, architecture: str = "") -> None:
         """Build ahead of `take`."""
-        built = self._made(candidate)
+        built = self._made(candidate, architecture)
         with self._lock:
-            self._ahead[candidate.id] = built
+            self._ahead[candidate.id, architecture] = built
 
-    def take(self, candidate: Candidate) -> tuple[Build | None, float]:
+    def take(self, candidate: Candidate, architecture: str = "") -> tuple[Build | None, float]:
         """The candidate's build and how many seconds it took; built now if it was not ahead."""
         with self._lock:
-            built = self._ahead.pop(candidate.id, None)
-        return built or self._made(candidate)
+            built = self._ahead.pop((candidate.id, architecture), None)
+        return built or self._made(candidate, architecture)
 
     def refused(self, candidate: Candidate, build: Build | None) -> Evaluation | None:
         """What there is to say of a candidate that needs no judging, or None."""
@@ -63,9 +68,9 @@ class Builds:
                 )
         return None
 
-    def _made(self, candidate: Candidate) -> tuple[Build | None, float]:
+    def _made(self, candidate: Candidate, architecture: str) -> tuple[Build | None, float]:
         began = time.perf_counter()
-        build = self._build(candidate)
+        build = self._build(candidate, architecture)
         return build, time.perf_counter() - began
 
 

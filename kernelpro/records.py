@@ -119,6 +119,12 @@ class Machine:
     launch_us: float = 0.0
     facts: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def architecture(self) -> str:
+        """What binaries for it are labelled with, such as `sm_90`; empty of a processor."""
+        capability = self.facts.get("capability", "")
+        return f"sm_{capability.replace('.', '')}" if capability else ""
+
 
 # --- the candidate and what became of it ------------------------------------------------------
 

@@ -67,8 +67,10 @@ def fresh(
     feedback: Feedback,
     judge: JudgeSettings | None,
     precision: str,
+    *,
+    elsewhere: bool = False,
 ) -> Start:
-    """A search that begins with its baseline.
+    """A search that begins with its baseline, on this machine unless it judges elsewhere.
 
     Raises:
         KernelproError: there is no such problem, or the target cannot be used.
@@ -76,7 +78,7 @@ def fresh(
     if problem is None:
         known = ", ".join(problems.bundled())
         raise KernelproError(f"name a problem: a path to a .py file, or one of {known}")
-    chosen = usable(target)
+    chosen = targets.get(target) if elsewhere else usable(target)
     return Start(
         problem=load(problem, chosen, sizes, precision),
         target=chosen,
@@ -94,10 +96,12 @@ def resumed(
     *,
     target: str = "auto",
     sizes: Mapping[str, int] | None = None,
+    elsewhere: bool = False,
 ) -> Start:
     """A search that goes on, with its memory file locked.
 
-    Target and sizes are those of the file; what is given here must not say otherwise.
+    Target and sizes are those of the file; what is given here must not say otherwise. Where it
+    judges elsewhere, this machine need not be able to.
 
     Raises:
         KernelproError: there is no such file, or it is of another problem or in use.
@@ -117,7 +121,7 @@ def resumed(
                 )
         return Start(
             problem=task,
-            target=usable(recorded.target),
+            target=targets.get(recorded.target) if elsewhere else usable(recorded.target),
             seed=recorded.seed,
             policy=restore(recorded.settings.get("policy", {"name": "mcts"}), policies),
             feedback=feedback_named(recorded.settings.get("feedback", Feedback.FINDINGS)),

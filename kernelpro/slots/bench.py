@@ -1,19 +1,19 @@
 """The bench of a search on several devices: each candidate goes to the next slot that is free.
 
-A candidate is built once, wherever it is judged, and judged on one device, against the baseline on
-that device. A slot that ends in the middle costs nobody but time: its candidate is judged once more
-elsewhere, and after that recorded as one that could not be judged.
+A candidate is built once for each architecture that slots have, and judged on one device, against
+the baseline on that device. A slot that ends in the middle costs nobody but time: its candidate is
+judged once more elsewhere, and after that recorded as one that could not be judged.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from types import TracebackType
 
 from kernelpro.bench import speedup, unprofiled
-from kernelpro.builds import Builds
+from kernelpro.builds import BuildLost, Builds
 from kernelpro.errors import JudgeError, KernelproError
 from kernelpro.judge.settings import JudgeSettings
 from kernelpro.objective import Objective
@@ -65,18 +65,19 @@ class SlotBench:
         objective: Objective | None = None,
         block: Iterable[str] = (),
         line: Callable[[Place], Line] = ProcessLine,
+        build: Callable[[Candidate, str], Build | None] | None = None,
     ) -> None:
         """Choose the slots; nothing is started before the `with`.
 
         Args:
             problem: what the candidates must compute.
-            target: what they are made for; where it is a GPU, candidates are built by it, in this
-                process, ahead of need.
+            target: what they are made for; where it is a GPU, candidates are built ahead of need.
             places: where slots are.
             settings: the judges' settings.
             objective: what the search is to find; speed by default.
             block: names of plugins to leave out.
             line: connects to a slot at a place.
+            build: builds a candidate for an architecture; the target, in this process, by default.
         """
         self.problem = problem
         self.target = target
@@ -86,7 +87,7 @@ class SlotBench:
         self._objective = objective or Objective()
         self._block = tuple(block)
         self._line = line
-        self._builds = Builds(target.build)
+        self._builds = Builds(build or target.build)
         self._best = 0.0
         self._baseline = ""
         self._changed = threading.Condition()
@@ -175,7 +176,9 @@ class SlotBench:
     def prepare(self, candidate: Candidate) -> None:
         """Build ahead of `evaluate`; on a CPU nothing, since compiling would disturb timings."""
         if self.target.device != "cpu":
-            self._builds.prepare(candidate)
+            with suppress(BuildLost):  # `evaluate` tries again
+                for architecture in self._architectures():
+                    self._builds.prepare(candidate, architecture)
 
     def evaluate(self, candidate: Candidate) -> Measured:
         """Take one candidate from source to diagnoses, on whichever device is free.
@@ -183,10 +186,11 @@ class SlotBench:
         Raises:
             JudgeError: no device is left.
         """
-        build: Build | None = None
-        seconds = 0.0
-        if self.target.device != "cpu":
-            build, seconds = self._builds.take(candidate)
+        try:
+            built = self._built(candidate)
+        except BuildLost as loss:
+            return _unjudged([str(loss)])
+        for build, seconds in built.values():
             if (early := self._builds.refused(candidate, build)) is not None:
                 return unprofiled(early, {"build": seconds})
         lost: list[str] = []
@@ -194,7 +198,10 @@ class SlotBench:
             slot = self._take()
             try:
                 with self.busy(_part(slot)):
-                    measured = self._measured(slot, candidate, build, seconds)
+                    measured = self._measured(slot, candidate, built)
+            except BuildLost as loss:
+                self._put(slot)
+                return _unjudged([str(loss)])
             except SlotLost as loss:
                 lost.append(f"device {slot.place.name} was lost ({loss})")
                 self._replace(slot, str(loss))
@@ -219,17 +226,20 @@ class SlotBench:
         """Judge a candidate again from scratch on a free device.
 
         Raises:
-            JudgeError: no device is left, or two were lost over it.
+            JudgeError: no device is left, or two were lost over it; or what builds it was lost.
         """
-        build = self.target.build(candidate) if self.target.device != "cpu" else None
         lost: list[str] = []
         while len(lost) < TRIES:
             slot = self._take()
             try:
                 with self.busy(_part(slot)):
-                    if self.target.device == "cpu":
-                        build = slot.build(candidate)
+                    build, _ = self._built_on(slot, candidate)
                     evaluation = slot.confirm(candidate, build)
+            except BuildLost as loss:
+                self._put(slot)
+                raise JudgeError(
+                    f"the winner could not be judged again: {loss}; use --resume"
+                ) from None
             except SlotLost as loss:
                 lost.append(f"device {slot.place.name} was lost ({loss})")
                 self._replace(slot, str(loss))
@@ -241,19 +251,41 @@ class SlotBench:
                 return _named(evaluation, slot)
         raise JudgeError(f"the winner could not be judged again: {'; '.join(lost)}; use --resume")
 
+    def _architectures(self) -> list[str]:
+        """Those of the slots, or the search's own while there are none; each once."""
+        with self._changed:
+            there = [slot.architecture for slot in self._slots if slot.machine is not None]
+        return list(dict.fromkeys(there)) or [self.machine.architecture]
+
+    def _built(self, candidate: Candidate) -> dict[str, tuple[Build | None, float]]:
+        """The candidate's builds and their seconds, by architecture; on a CPU slots build."""
+        if self.target.device == "cpu":
+            return {}
+        return {each: self._builds.take(candidate, each) for each in self._architectures()}
+
+    def _built_on(self, slot: Slot, candidate: Candidate) -> tuple[Build | None, float]:
+        """A build for one slot, and its seconds, made now."""
+        if self.target.device != "cpu":
+            return self._builds.take(candidate, slot.architecture)
+        build = slot.build(candidate)  # on the slot's processors, so that nobody is disturbed
+        return build, build.seconds if build is not None else 0.0
+
     def _measured(
-        self, slot: Slot, candidate: Candidate, build: Build | None, seconds: float
+        self, slot: Slot, candidate: Candidate, built: Mapping[str, tuple[Build | None, float]]
     ) -> Measured:
-        if self.target.device == "cpu":  # on the slot's processors, so that nobody is disturbed
-            build = slot.build(candidate)
-            seconds = build.seconds if build is not None else 0.0
-            if (early := self._builds.refused(candidate, build)) is not None:
-                return unprofiled(early, {"build": seconds})
+        known = built.get(slot.architecture)
+        build, seconds = known or self._built_on(slot, candidate)
+        if known is None and (early := self._builds.refused(candidate, build)) is not None:
+            return unprofiled(early, {"build": seconds})
         measured = slot.measure(candidate, build, seconds, self._best)
         if measured.evaluation.outcome is Outcome.ACCEPTED:
             with self._changed:
                 self._best = max(self._best, speedup(measured.evaluation))
         return measured
+
+    def _say(self, words: str) -> None:
+        with self._changed:
+            self._said.append(words)
 
     # --- slots that come and go -----------------------------------------------------------------
 

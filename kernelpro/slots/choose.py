@@ -87,6 +87,11 @@ def bench(
     return SlotBench(problem, target, where, settings=settings, objective=objective, block=block)
 
 
+def elsewhere(executor: str | None) -> bool:
+    """Whether an executor judges on other machines, so that this one need not be able to."""
+    return (executor or LOCAL).partition(":")[0] == RAY
+
+
 def pace(given: Pace, slots: int, *, asked: bool) -> Pace:
     """How many candidates are under way, with so many slots.
 

@@ -180,6 +180,11 @@ class Slot:
             self.label += f", {opened.card}"
         return opened.machine
 
+    @property
+    def architecture(self) -> str:
+        """What binaries for its device are labelled with, such as `sm_90`, once it is open."""
+        return self.machine.architecture if self.machine is not None else ""
+
     def baseline(self) -> Measured:
         """Measure the reference there."""
         return self._ask(Measured, "baseline")

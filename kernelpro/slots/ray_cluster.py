@@ -11,7 +11,7 @@ import base64
 import contextlib
 import importlib
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,7 +22,9 @@ from kernelpro.objective import Objective
 from kernelpro.records import Problem
 from kernelpro.slots.bench import SlotBench
 from kernelpro.slots.client import SlotLost
+from kernelpro.slots.nodes import Node
 from kernelpro.slots.places import Place
+from kernelpro.slots.ray_builds import RayBuilds, Task, on_node
 from kernelpro.targets import Target
 
 LOOK_S = 2.0  # between two looks at which nodes there are; own choice
@@ -33,18 +35,20 @@ RESOURCE = {"cuda": "GPU", "cpu": "CPU"}
 class Cluster:
     """A connection to a Ray cluster, and where slots can be on it."""
 
-    def __init__(self, address: str, device: str) -> None:
+    def __init__(self, address: str, device: str, *, slot: type | None = None) -> None:
         """Connect.
 
         Args:
             address: of the cluster's head, `HOST:PORT`; empty for the one that RAY_ADDRESS names,
                 else a new one on this machine.
             device: `cuda` or `cpu`.
+            slot: the class of a slot's actor; ours by default.
 
         Raises:
             TargetError: Ray is not installed, or there is no such cluster.
         """
         self.device = device
+        self._slot = slot or _actor()
         try:
             self._ray = importlib.import_module("ray")
         except ImportError:
@@ -62,26 +66,79 @@ class Cluster:
                     f"no Ray cluster answers at {address or 'this machine'}: {words}; start one "
                     "with `ray start --head`, or give its address as ray:HOST:PORT"
                 ) from None
-        self._nodes: dict[str, tuple[str, float]] = {}  # node and processors, by place
+        self._nodes: dict[str, Node] = {}  # by place
+        self._asked: set[Any] = set()  # references of tasks that have not ended
+        self._left = False
 
     def close(self) -> None:
-        """Leave the cluster."""
+        """Leave the cluster; tasks that have not ended are dropped."""
+        self._left = True
+        for reference in list(self._asked):
+            self._drop(reference)
         if self._ours:
             self._ray.shutdown()
+
+    def nodes(self) -> list[Node]:
+        """Those that are alive, in the order of their identities; none once it has been left."""
+        if self._left:
+            return []
+        found = [
+            Node(
+                identity=str(node["NodeID"]),
+                address=node["NodeManagerAddress"],
+                resources=node["Resources"],
+            )
+            for node in self._ray.nodes()
+            if node["Alive"]
+        ]
+        return sorted(found, key=lambda node: node.identity)
+
+    def run(
+        self,
+        task: Callable[..., Mapping[str, Any]],
+        node: Node,
+        arguments: tuple[Any, ...],
+        lease_s: float,
+    ) -> Mapping[str, Any]:
+        """Run a task on a processor of a node and wait for what it returns.
+
+        Raises:
+            SlotLost: the node is gone, the task failed, or the lease has run out.
+        """
+        if self._left:
+            raise SlotLost("the cluster has been left")
+        remote = self._ray.remote(num_cpus=1, max_retries=0)(task)
+        try:
+            reference = remote.options(scheduling_strategy=_on(node)).remote(*arguments)
+            self._asked.add(reference)
+            try:
+                made: Mapping[str, Any] = self._ray.get(reference, timeout=lease_s)
+            except self._ray.exceptions.GetTimeoutError:
+                self._drop(reference)
+                raise SlotLost(f"it did not end in {lease_s:.0f} s") from None
+            finally:
+                self._asked.discard(reference)
+        except self._ray.exceptions.RayError as error:
+            raise SlotLost(_words(error)) from None
+        return made
+
+    def _drop(self, reference: Any) -> None:
+        with contextlib.suppress(self._ray.exceptions.RayError, ValueError):
+            self._ray.cancel(reference, force=True)
 
     def places(self) -> list[Place]:
         """Where slots can be on the nodes that are alive."""
         found = []
-        for node in sorted(self._ray.nodes(), key=lambda node: str(node["NodeID"])):
-            amount = node["Resources"].get(RESOURCE[self.device], 0.0)
-            if not node["Alive"] or amount < 1:
+        for node in self.nodes():
+            amount = node.amount(RESOURCE[self.device])
+            if amount < 1:
                 continue
             slots = 1 if self.device == "cpu" else int(amount)
             for number in range(slots):
-                address, identity = node["NodeManagerAddress"], node["NodeID"]
-                name = f"{address}/{identity[:8]}" + (f"/{number}" if slots > 1 else "")
-                self._nodes[name] = identity, amount
-                found.append(Place(name=name, label=f"{address} (Ray node {identity[:8]})"))
+                name = node.name + (f"/{number}" if slots > 1 else "")
+                self._nodes[name] = node
+                label = f"{node.address} (Ray node {node.identity[:8]})"
+                found.append(Place(name=name, label=label))
         return found
 
     def line(self, place: Place) -> "RayLine":
@@ -90,14 +147,12 @@ class Cluster:
         Raises:
             JudgeError: its node is gone.
         """
-        identity, amount = self._nodes[place.name]
-        if not any(n["Alive"] for n in self._ray.nodes() if n["NodeID"] == identity):
+        node = self._nodes[place.name]
+        if not any(each.identity == node.identity for each in self.nodes()):
             raise JudgeError(f"the node of {place.name} has left the cluster")
-        scheduling = importlib.import_module("ray.util.scheduling_strategies")
-        where = scheduling.NodeAffinitySchedulingStrategy(node_id=identity, soft=False)
-        share = {"num_gpus": 1} if self.device == "cuda" else {"num_cpus": amount}
+        share = {"num_gpus": 1} if self.device == "cuda" else {"num_cpus": node.amount("CPU")}
         options = self._ray.remote(max_restarts=0, max_task_retries=0, **share)
-        actor = options(_actor()).options(scheduling_strategy=where).remote()
+        actor = options(self._slot).options(scheduling_strategy=_on(node)).remote()
         return RayLine(self._ray, actor)
 
 
@@ -149,7 +204,22 @@ class RayBench(SlotBench):
         settings: JudgeSettings,
         objective: Objective | None = None,
         block: Iterable[str] = (),
+        task: Task = on_node,
     ) -> None:
+        """Choose the slots; nothing is started before the `with`.
+
+        Args:
+            problem: what the candidates must compute.
+            target: what they are made for.
+            cluster: where slots are, and builds for GPUs.
+            settings: the judges' settings.
+            objective: what the search is to find; speed by default.
+            block: names of plugins to leave out.
+            task: builds on a node.
+
+        Raises:
+            TargetError: there is nothing on the cluster to judge on.
+        """
         places = cluster.places()
         if not places:
             cluster.close()
@@ -165,6 +235,9 @@ class RayBench(SlotBench):
             objective=objective,
             block=block,
             line=cluster.line,
+            build=RayBuilds(
+                cluster, target, busy=lambda part: self.busy(part), say=self._say, task=task
+            ).build,
         )
         self._cluster = cluster
         self._over = threading.Event()
@@ -202,6 +275,12 @@ class RayBench(SlotBench):
             for place in found:
                 if place.name not in self._known and self.add(place):
                     self._known.add(place.name)
+
+
+def _on(node: Node) -> Any:
+    """Has Ray run something on that node and no other."""
+    scheduling = importlib.import_module("ray.util.scheduling_strategies")
+    return scheduling.NodeAffinitySchedulingStrategy(node_id=node.identity, soft=False)
 
 
 def _actor() -> type:

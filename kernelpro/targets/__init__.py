@@ -48,14 +48,19 @@ class Target(Protocol):
         """Look whether this machine has what the target needs; builds and measures nothing."""
         ...
 
-    def build(self, candidate: Candidate) -> Build | None:
+    def build(self, candidate: Candidate, architecture: str = "") -> Build | None:
         """Compile a candidate's declared source ahead of its run, or find it in the cache.
 
         None means that it declares none that can be read without running it. A source that the
         compiler refuses is a value, `Build(ok=False)`.
 
+        Args:
+            candidate: what to build.
+            architecture: label of the GPU that it is for, such as `sm_90`, which need not be
+                here (see `Machine.architecture`); empty for this machine's own device.
+
         Raises:
-            TargetError: there is no compiler, or no folder to build in.
+            TargetError: there is no compiler, none for that architecture, or no folder to build in.
         """
         ...
 

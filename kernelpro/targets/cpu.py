@@ -47,8 +47,11 @@ class CpuTarget:
             return Availability(ok=False, reason="there is no C++ compiler", remedy=INSTALL)
         return Availability(ok=True)
 
-    def build(self, candidate: Candidate) -> Build | None:
-        """Compile the candidate's CPP_SOURCE with its CPP_FLAGS, as its own load_cpp would."""
+    def build(self, candidate: Candidate, architecture: str = "") -> Build | None:
+        """Compile the candidate's CPP_SOURCE with its CPP_FLAGS, as its own load_cpp would.
+
+        It is for this machine's processor, whatever the architecture.
+        """
         found = declared.literals(candidate.source, ("CPP_SOURCE", "CPP_FLAGS"))
         source, flags = found.get("CPP_SOURCE"), found.get("CPP_FLAGS", CPP_DEFAULT_FLAGS)
         if not isinstance(source, str) or not isinstance(flags, tuple):

@@ -45,6 +45,7 @@ class CudaTarget:
     def __init__(self, compiler: Compiler | None = None) -> None:
         self._compiler = compiler or Compiler()
         self._machine: Machine | None = None
+        self._others: dict[str, Device] = {}  # by architecture, such as `90`
         weakref.finalize(self, self._compiler.close)
 
     def availability(self) -> Availability:
@@ -75,11 +76,12 @@ class CudaTarget:
             )
         return Availability(ok=True)
 
-    def build(self, candidate: Candidate) -> Build | None:
+    def build(self, candidate: Candidate, architecture: str = "") -> Build | None:
         """Compile the candidate's CUDA_SOURCE with its CUDA_OPTIONS to a cubin in the cache.
 
         The candidate compiles its source again when it is loaded; this build finds errors before a
-        process is spent on it, and tells equal machine code, registers and spills.
+        process is spent on it, and tells equal machine code, registers and spills. For an
+        architecture that is named no GPU is needed here.
         """
         found = declared.literals(candidate.source, ("CUDA_SOURCE", "CUDA_OPTIONS"))
         source, options = found.get("CUDA_SOURCE"), found.get("CUDA_OPTIONS", ())
@@ -93,14 +95,23 @@ class CudaTarget:
                     "include paths and code generation may be used, each with its value after =",
                 )
             wanted = re.search(r"arch=sm_(\d+)a", option)
-            if wanted is not None and wanted[1] != self._device.arch:
+            if wanted is None:
+                continue
+            if wanted[1] != (arch := self._built_for(architecture).arch):
                 return Build(
                     ok=False,
-                    log=f"error: CUDA_OPTIONS holds {option!r}, but this GPU is "
-                    f"sm_{self._device.arch}; code for an architecture's own instructions runs on "
-                    "no other",
+                    log=f"error: CUDA_OPTIONS holds {option!r}, but this GPU is sm_{arch}; code "
+                    "for an architecture's own instructions runs on no other",
                 )
-        return build_cuda(self._compiler, self._device, source, options)
+        return build_cuda(self._compiler, self._built_for(architecture), source, options)
+
+    def _built_for(self, architecture: str) -> Device:
+        arch = architecture.removeprefix("sm_")
+        if not arch:
+            return self._device
+        if arch not in self._others:
+            self._others[arch] = self._compiler.device(arch)
+        return self._others[arch]
 
     @cached_property
     def _device(self) -> Device:
@@ -176,7 +187,7 @@ def build_cuda(
 ) -> Build:
     """Compile CUDA C++ for a device, or find it in the cache."""
     began = time.perf_counter()
-    words = (source, *options, device.arch, device.nvrtc, device.cupy, "whole")
+    words = (source, *options, device.arch, device.nvrtc, device.cupy, "whole tables")
     key = hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
     store = Store(cache_folder() / "cuda")
     path, note = store.find(f"{key}.cubin"), store.find(f"{key}.log")

@@ -12,6 +12,7 @@ import json
 import os
 import selectors
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -23,12 +24,16 @@ from typing import IO, Any
 
 from kernelpro.errors import TargetError
 
+_HEADER_BYTES = 64  # of a 64-bit ELF file
 START_S = 60.0  # CuPy's import on a slow disk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """The GPU and the versions that a cubin depends on."""
+    """A GPU and the versions that a cubin for it depends on.
+
+    Of one that is not here, name and driver are empty.
+    """
 
     name: str
     arch: str
@@ -59,16 +64,21 @@ class Compiler:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
-    def device(self) -> Device:
-        """Describe the first visible GPU.
+    def device(self, arch: str = "") -> Device:
+        """Describe the first visible GPU, or one of an architecture, which need not be here.
+
+        Args:
+            arch: such as `90`; empty for the visible one.
 
         Raises:
-            TargetError: CuPy cannot be imported, or sees no GPU.
+            TargetError: CuPy cannot be imported, or sees no GPU; or NVRTC does not compile for
+                that architecture.
         """
-        answer = self._ask({"ask": "device"}, START_S)
+        answer = self._ask({"ask": "device", "arch": arch}, START_S)
         if answer is None or "error" in answer:
             words = answer["error"] if answer else "the compiling process ended"
-            raise TargetError(f"CuPy cannot use a GPU here: {words}")
+            wanted = f"compile for sm_{arch}" if arch else "use a GPU"
+            raise TargetError(f"CuPy cannot {wanted} here: {words}")
         return Device(**answer["device"])
 
     def compile(
@@ -172,7 +182,8 @@ def serve() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         try:
-            answer = _describe() if request["ask"] == "device" else _compile(request)
+            device = request["ask"] == "device"
+            answer = _describe(request["arch"]) if device else _compile(request)
         except Exception as error:
             words = str(error).strip().splitlines() or [""]
             answer = {"error": f"{type(error).__name__}: {words[0][:300]}"}
@@ -180,19 +191,27 @@ def serve() -> None:
         answers.flush()
 
 
-def _describe() -> dict[str, Any]:
+def _describe(arch: str) -> dict[str, Any]:
     import cupy
     from cupy_backends.cuda.libs import nvrtc
 
-    # Properties and versions are read without a context, so the GPU's memory stays free.
-    properties = cupy.cuda.runtime.getDeviceProperties(0)
+    version = ".".join(map(str, nvrtc.getVersion()))
+    name = driver = ""
+    if not arch:
+        # Properties and versions are read without a context, so the GPU's memory stays free.
+        properties = cupy.cuda.runtime.getDeviceProperties(0)
+        name, driver = properties["name"].decode(), str(cupy.cuda.runtime.driverGetVersion())
+        arch = f"{properties['major']}{properties['minor']}"
+    elif int(arch) not in (known := nvrtc.getSupportedArchs()):
+        there = ", ".join(f"sm_{each}" for each in sorted(known))
+        raise ValueError(f"NVRTC {version} knows {there} alone")
     return {
         "device": {
-            "name": properties["name"].decode(),
-            "arch": f"{properties['major']}{properties['minor']}",
+            "name": name,
+            "arch": arch,
             "cupy": cupy.__version__,
-            "nvrtc": ".".join(map(str, nvrtc.getVersion())),
-            "driver": str(cupy.cuda.runtime.driverGetVersion()),
+            "nvrtc": version,
+            "driver": driver,
         }
     }
 
@@ -225,11 +244,16 @@ def _compile(request: dict[str, Any]) -> dict[str, Any]:
 def whole(cubin: bytes) -> bytes:
     """The cubin with the byte that CuPy takes off its end as if it were the end of a text.
 
-    The file ends with a table of 8-byte numbers, so one byte is missing from a multiple of 8; it
-    is the highest of a table entry's size or alignment, which is 0. The driver loads a cubin
+    The file ends with one of its two tables, whose places and sizes its header tells; the last
+    byte is the highest of an entry's size or alignment, which is 0. The driver loads a cubin
     without it, and what disassembles one does not.
     """
-    return cubin + b"\0" if len(cubin) % 8 == 7 else cubin
+    if len(cubin) < _HEADER_BYTES:
+        return cubin
+    segments, sections = struct.unpack_from("<QQ", cubin, 0x20)
+    segment, segment_count, section, section_count = struct.unpack_from("<HHHH", cubin, 0x36)
+    end = max(segments + segment * segment_count, sections + section * section_count)
+    return cubin + b"\0" if len(cubin) == end - 1 else cubin
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ class CpuTarget:
     def availability(self) -> Availability:
         return Availability(ok=True)
 
-    def build(self, candidate: Candidate) -> Build | None:
+    def build(self, candidate: Candidate, architecture: str = "") -> Build | None:
         return None
 
     def machine(self) -> Machine:

@@ -23,6 +23,7 @@ class ToyTarget:
 
     def __init__(self) -> None:
         self.built: list[str] = []
+        self.labels: list[str] = []
 
     def availability(self) -> Availability:
         return Availability(ok=True)
@@ -33,9 +34,11 @@ class ToyTarget:
     def worker_environment(self, scratch: Path) -> dict[str, str]:
         raise AssertionError("no worker is started in the search's process")
 
-    def build(self, candidate: Candidate) -> Build | None:
+    def build(self, candidate: Candidate, architecture: str = "") -> Build | None:
         self.built.append(candidate.id)
-        return Build(ok=True, key=candidate.id, machine_code=candidate.id)
+        self.labels.append(architecture)
+        code = f"{candidate.id}{architecture}"
+        return Build(ok=True, key=code, machine_code=code)
 
 
 class Fleet:
@@ -74,6 +77,7 @@ class ToyLine:
         self.bench = ToyBench()
         self.baseline = ""
         self.measured: list[str] = []
+        self.keys: list[str] = []
         self.closed = False
         self.one = threading.Lock()
 
@@ -106,6 +110,7 @@ class ToyLine:
                 if self.place.name in self.fleet.broken:
                     return {"error": "the device does not work any more"}
                 value = self._measure(candidate)
+                self.keys.append(decode(Build, request["build"]).key)
             case "confirm":
                 value = _judged(self.bench.evaluate(decode(Candidate, request["candidate"])))
                 value = value.evaluation

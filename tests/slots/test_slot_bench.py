@@ -1,9 +1,11 @@
 """One search on several slots: each slot one candidate at a time, and no loss held against one."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
+from kernelpro.builds import BuildLost
 from kernelpro.errors import JudgeError
 from kernelpro.judge.settings import JudgeSettings
 from kernelpro.records import Outcome
@@ -71,6 +73,66 @@ def test_each_candidate_is_built_once_and_judged_once_wherever_that_is(tmp_path)
     judged = [each for line in fleet.lines for each in line.measured]
     assert len(judged) == len(set(judged))
     assert sorted(target.built) == sorted(judged)
+
+
+def test_a_candidate_is_built_for_the_architectures_that_slots_have_and_for_no_other():
+    fleet = Fleet(hold_s=0.05)
+    fleet.machines = {
+        name: replace(MACHINE, facts={"capability": capability})
+        for name, capability in (("0", "9.0"), ("1", "10.0"))
+    }
+    every = [candidate({"vector": v, "unroll": u, "threads": 4}) for v in (1, 2, 4) for u in (1, 2)]
+    with bench_of(fleet) as bench, ThreadPoolExecutor(2) as pool:
+        bench.baseline()
+        for each in every:
+            bench.prepare(each)
+        assert isinstance(bench.target, ToyTarget)
+        assert bench.target.labels == ["sm_90", "sm_100"] * len(every)
+        list(pool.map(bench.evaluate, every))
+        assert len(bench.target.built) == 2 * len(every), "nothing is built twice for one"
+        bench.confirm(FAST)
+        assert bench.target.labels[2 * len(every) :] in (["sm_90"], ["sm_100"])
+    for line, architecture in zip(fleet.lines, ("sm_90", "sm_100"), strict=True):
+        assert line.measured
+        assert line.keys == [f"{each}{architecture}" for each in line.measured]
+
+
+def test_a_slot_of_another_architecture_that_joins_gets_builds_of_its_own():
+    fleet = Fleet()
+    fleet.machines = {"1": replace(MACHINE, facts={"capability": "9.0"})}
+    with bench_of(fleet, PLACES[:1]) as bench:
+        bench.baseline()
+        fleet.lost = {("0", ordinal) for ordinal in range(9)}
+        assert bench.add(PLACES[1])
+        outcomes = (bench.evaluate(FAST).evaluation.outcome for _ in range(3))
+        assert Outcome.ACCEPTED in outcomes, "at last there is no other slot"
+    (joined,) = (line for line in fleet.lines if line.place.name == "1")
+    assert joined.keys == [f"{FAST.id}sm_90"]
+
+
+def test_a_build_that_is_lost_is_no_fault_of_the_candidate():
+    fleet, lost = Fleet(), {FAST.id}
+
+    def build(candidate, architecture):
+        if candidate.id in lost:
+            raise BuildLost("node a ended, and node b")
+        return ToyTarget().build(candidate, architecture)
+
+    with SlotBench(
+        *(PROBLEM, ToyTarget(), PLACES),
+        settings=JudgeSettings(),
+        line=fleet.line,
+        build=build,
+    ) as bench:
+        bench.baseline()
+        bench.prepare(FAST)
+        evaluation = bench.evaluate(FAST).evaluation
+        assert evaluation.outcome is Outcome.UNJUDGED
+        assert "not its fault: node a ended" in evaluation.message
+        with pytest.raises(JudgeError, match="node a ended, and node b; use --resume"):
+            bench.confirm(FAST)
+        lost.clear()
+        assert bench.evaluate(FAST).evaluation.outcome is Outcome.ACCEPTED, "both slots are left"
 
 
 def test_one_slot_makes_the_memory_that_a_bench_of_its_own_makes(tmp_path):

@@ -4,12 +4,15 @@ import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kernelpro.errors import TargetError
 from kernelpro.profiling.sass import cubin
 from kernelpro.records import Candidate
 from kernelpro.targets.cuda import CudaTarget, build_cuda, nvcc_environment, resources
@@ -30,8 +33,8 @@ class Recorded(Compiler):
         super().__init__()
         self.asked = []
 
-    def device(self):
-        return H100
+    def device(self, arch=""):
+        return replace(H100, arch=arch or H100.arch)
 
     def compile(self, source, options, arch, deadline_s):
         self.asked.append((source, options, arch))
@@ -90,6 +93,22 @@ def test_code_for_one_architecture_is_built_for_that_one_alone():
     assert other is not None
     assert not other.ok
     assert "this GPU is sm_90" in other.log
+
+
+def test_what_is_built_for_another_architecture_is_another_binary():
+    compiler = Recorded()
+    target = CudaTarget(compiler)
+    own, other = target.build(candidate(), "sm_90"), target.build(candidate(), "sm_100")
+    assert own is not None
+    assert other is not None
+    assert [arch for _, _, arch in compiler.asked] == ["90", "100"]
+    assert own.binary != other.binary
+    again = target.build(candidate())
+    assert again is not None
+    assert (again.cached, again.binary) == (True, own.binary), "this GPU is one of the first kind"
+    made = target.build(candidate('CUDA_OPTIONS = ("-arch=sm_100a",)'), "sm_100")
+    assert made is not None
+    assert made.ok
 
 
 def test_a_candidate_without_a_declared_source_is_not_built_ahead():
@@ -220,6 +239,15 @@ def test_nvrtc_compiles_for_a_device_that_is_not_there(nvrtc):
     assert other.machine_code != build.machine_code
 
 
+def test_nvrtc_needs_no_gpu_for_an_architecture_that_is_named(nvrtc):
+    target = CudaTarget(nvrtc)
+    builds = [target.build(candidate(), architecture) for architecture in ("sm_90", "sm_100")]
+    kinds = [cubin.read(Path(build.binary).read_bytes()).sm if build else None for build in builds]
+    assert kinds == [90, 100]
+    with pytest.raises(TargetError, match=r"cannot compile for sm_20 here: .* knows sm_\d+,"):
+        target.build(candidate(), "sm_20")
+
+
 def test_nvrtcs_errors_are_told(nvrtc):
     build = build_cuda(nvrtc, H100, SCALE, ())
     assert not build.ok
@@ -227,8 +255,14 @@ def test_nvrtcs_errors_are_told(nvrtc):
 
 
 def test_the_byte_that_cupy_takes_off_a_cubin_is_put_back():
-    assert whole(b"cubin..") == b"cubin..\0"
-    assert whole(b"cubin...") == b"cubin..."
+    for segments, sections in ((66, 10), (10, 66)):  # where tables of 56 bytes an entry begin
+        header = bytearray(64)
+        struct.pack_into("<QQ", header, 0x20, segments, sections)
+        struct.pack_into("<HHHH", header, 0x36, 56, 1, 56, 1)
+        content = bytes(header) + bytes(66 + 56 - 64)  # an odd place: no multiple of 8
+        assert whole(content[:-1]) == content
+        assert whole(content) == content
+    assert whole(b"") == b""
 
 
 @pytest.mark.gpu
