@@ -1,19 +1,24 @@
 """Which windows count: one fault each, put into a trace that is sound without it."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from kernelpro.energy.meter import Reading
+from kernelpro.energy.trace import read
 from kernelpro.energy.windows import idle_watts, slope, steps, weigh
 from tests.energy.simulated import IDLE_W, header, simulate
 
 HIT = 5  # the window that each fault is put into; a B
+CARD = Path(__file__).parents[2] / "results" / "h200" / "energy"
+RECORDED = ("cross_entropy-latency.0", "matmul_epilogue-compute.0")
+"""Of an H200: far below its power limit, and at it all the time."""
 
 
-def struck(change, **options):
-    """A trace in which the readings of one window are changed; and what became of each window."""
-    trace = simulate(1, pairs=6, **options)
+def struck(change, *, recorded="", **options):
+    """A trace in which the readings of one window are changed; simulated or of a card."""
+    trace = read(CARD / f"{recorded}.trace.jsonl") if recorded else simulate(1, pairs=6, **options)
     window = trace.windows[HIT]
     length = window.end_s - window.begin_s
     trace.readings[:] = [
@@ -68,6 +73,40 @@ def test_a_sound_trace_keeps_every_window():
 )
 def test_a_faulty_window_is_dropped_with_its_reason(change, words):
     assert words in only_fault(struck(change))
+
+
+@pytest.mark.parametrize("recorded", RECORDED)
+def test_what_a_card_recorded_keeps_every_window(recorded):
+    trace = read(CARD / f"{recorded}.trace.jsonl")
+    assert len(trace.windows) >= 10
+    assert [w.fault for w in weigh(trace)] == [""] * len(trace.windows)
+
+
+@pytest.mark.parametrize("recorded", RECORDED)
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (late(MIDDLE, throttle=("hw_thermal",)), "throttled for its temperature"),
+        (late(MIDDLE, throttle=("power_brake",)), "power supply"),
+        (late(MIDDLE, others=(4711,)), "process 4711"),
+        (late(MIDDLE, joules=None), "no reading of the counter for 1."),
+        (lambda r, part: None if MIDDLE(part) else r, "no reading of the counter for 1."),
+        (lambda r, part: replace(r, joules=r.joules % 300.0), "set back by"),
+        (
+            lambda r, part: replace(r, joules=r.joules + 1e6 * (part > 0.5) * (part < 0.6)),
+            "jumped by 1e+06 J",
+        ),
+    ],
+)
+def test_a_fault_put_into_what_a_card_recorded_is_found(recorded, change, words):
+    assert words in only_fault(struck(change, recorded=recorded))
+
+
+def test_a_clock_change_in_what_a_card_recorded_counts_below_the_power_limit_alone():
+    change = late(lambda part: part > 0.5, sm_clock_mhz=1200.0)
+    below, at = RECORDED
+    assert "went from 1980 to 1200 MHz" in only_fault(struck(change, recorded=below))
+    assert not any(w.fault for w in weigh(struck(change, recorded=at)))
 
 
 def test_a_counter_that_is_set_back_hurts_its_own_window_alone():
