@@ -56,6 +56,11 @@ def bench(
         raise SettingsError(
             f"no executor is called {executor!r}; there are local, ray and ray:HOST:PORT"
         )
+    if problem.workloads and (devices is not None or kind == RAY):
+        raise SettingsError(
+            f"a workload mix such as {problem.name} is judged on one device of this machine; leave "
+            "--devices and --executor out"
+        )
     if kind == RAY:
         if devices is not None:
             raise SettingsError(
@@ -69,10 +74,6 @@ def bench(
             settings=settings,
             objective=objective,
             block=block,
-        )
-    if devices is not None and problem.workloads:
-        raise SettingsError(
-            f"a workload mix such as {problem.name} is judged on one device; leave --devices out"
         )
     if devices is None:
         return Bench(problem, target, hooks, settings=settings, objective=objective)

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from kernelpro.errors import SettingsError, TargetError
 from kernelpro.isolation import Hooks
 from kernelpro.judge.settings import JudgeSettings
 from kernelpro.manager import create_plugin_manager
+from kernelpro.records import Workload
 from kernelpro.slots import choose
 from kernelpro.slots.ray_cluster import Cluster
 from tests.conftest import REPO
@@ -60,3 +62,10 @@ def test_an_executor_that_there_is_not_is_refused(executor):
 def test_devices_of_this_machine_are_not_those_of_a_cluster():
     with pytest.raises(SettingsError, match="leave one of them out"):
         choose.bench(PROBLEM, ToyTarget(), HOOKS, JudgeSettings(), executor="ray", devices="0")
+
+
+@pytest.mark.parametrize("given", [{"executor": "ray"}, {"devices": "0"}])
+def test_a_workload_mix_is_judged_on_one_device_of_this_machine(given):
+    mix = replace(PROBLEM, workloads=(Workload(name="small", weight=1.0, sizes={}),))
+    with pytest.raises(SettingsError, match="leave --devices and --executor out"):
+        choose.bench(mix, ToyTarget(), HOOKS, JudgeSettings(), **given)
