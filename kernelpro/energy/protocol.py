@@ -16,7 +16,7 @@ from kernelpro.energy import windows
 from kernelpro.energy.meter import Meter, NoMeter, Reading, measure_resolution
 from kernelpro.energy.recorder import Recorder, period
 from kernelpro.energy.statistics import LEAST_PAIRS
-from kernelpro.energy.trace import SIDES, Header, Phase, Side, Trace, Window
+from kernelpro.energy.trace import SIDES, Header, Phase, Side, Trace, Turn, Window
 from kernelpro.errors import KernelproError
 
 BURST_S = 0.1  # own: a burst is so long, or so many times longer than refilling the inputs,
@@ -175,7 +175,8 @@ def record(
             _idle(run, "idle_before")
             for runner, side in zip(runners, sides, strict=True):
                 run.calls.append(calls_in_burst(runner, side, window_s))
-            ratios = _warm_up(run)
+            _warm_up(run)
+            ratios = [turn.b_s / turn.a_s for turn in trace.turns]
             if only_matched and _is_apart(ratios, settings.within):
                 raise NotMatched(
                     f"{sides[1].label} takes {median(ratios):.3f} times as long as "
@@ -230,10 +231,9 @@ def calls_in_burst(runner: Runner, side: Side, window_s: float) -> int:
     return max(1, int(burst_s / call_s))
 
 
-def _warm_up(run: Run) -> list[float]:
-    """Alternate bursts until the temperature stands still; B's times of a call over A's."""
+def _warm_up(run: Run) -> None:
+    """Alternate bursts until the temperature stands still."""
     settings = run.settings
-    ratios: list[float] = []
     run.tell("warming up to a steady temperature")
     begin, steady = run.now(), False
     while not steady and run.now() - begin < settings.most_warm_s:
@@ -241,7 +241,7 @@ def _warm_up(run: Run) -> list[float]:
             runner.burst(calls) / calls
             for runner, calls in zip(run.runners, run.calls, strict=True)
         )
-        ratios.append(b_s / a_s)
+        run.trace.turns.append(Turn(a_s=a_s, b_s=b_s))
         now = run.now()
         readings = [r for r in tuple(run.recorder.readings) if r.time_s >= begin]
         steady = now - begin >= settings.warm_s and _is_steady(readings, now, settings.warm_s)
@@ -250,7 +250,6 @@ def _warm_up(run: Run) -> list[float]:
         run.trace.notes.append(
             f"the temperature was not steady after {settings.most_warm_s:.0f} s of warming up"
         )
-    return ratios
 
 
 def _is_apart(ratios: Sequence[float], within: float) -> bool:

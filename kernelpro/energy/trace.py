@@ -1,6 +1,6 @@
 """Recorded traces: everything that a comparison rests on, as JSON lines, readable for ever.
 
-First a header with format and version; then readings, phases and windows in order of time. A
+First a header with format and version; then readings, phases, windows and turns in order of time. A
 verdict is a function of these lines alone, so that it can be computed again without a meter.
 """
 
@@ -101,6 +101,14 @@ class Window:
     fault: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """Two neighbouring bursts of the warm-up: seconds of one call on either side."""
+
+    a_s: float
+    b_s: float
+
+
 @dataclass(slots=True)
 class Trace:
     """One comparison as it was recorded; all but the header grows while it is measured."""
@@ -109,6 +117,7 @@ class Trace:
     readings: list[Reading] = field(default_factory=list)
     phases: list[Phase] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def within(self, begin_s: float, end_s: float) -> list[Reading]:
@@ -136,6 +145,7 @@ def write(path: Path, trace: Trace) -> None:
     lines += [{"reading": _short(reading)} for reading in trace.readings]
     lines += [{"phase": asdict(phase)} for phase in trace.phases]
     lines += [{"window": asdict(window)} for window in trace.windows]
+    lines += [{"turn": asdict(turn)} for turn in trace.turns]
     lines += [{"note": note} for note in trace.notes]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -236,6 +246,12 @@ def _add(trace: Trace, value: dict[str, Any]) -> None:
         if not window.begin_s < window.end_s or window.busy_s <= 0 or window.calls < 0:
             raise ValueError("its window is of no length")
         trace.windows.append(window)
+    elif kind == "turn":
+        turn = Turn(**_known(Turn, content))
+        _numbers(turn, ("a_s", "b_s"))
+        if min(turn.a_s, turn.b_s) <= 0:
+            raise ValueError("its calls take no time")
+        trace.turns.append(turn)
     elif kind == "note":
         trace.notes.append(str(content))
     # Any other kind is of a later release that still writes this version: it is passed over.

@@ -1,10 +1,13 @@
 """The verdict: matched or not, less or more, and how often a difference is seen that is none."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from kernelpro.energy import statistics
 from kernelpro.energy.comparison import Verdict, compare
+from kernelpro.energy.trace import Turn
 from tests.energy.simulated import simulate
 
 
@@ -48,6 +51,36 @@ def test_unequal_times_are_not_matched_and_their_delay_product_is_given():
     assert ratio(found, "delay_product").value == pytest.approx(400 / 420 * 1.05**2, rel=0.01)
     assert "energy-delay product" in found.sentence
     assert compare(simulate(1, call_us=(200.0, 210.0), within=0.1)).matched
+
+
+def restless(seed, *, apart=1.0, turns=50):
+    """A trace whose host makes launches 12 % faster or slower from one window to the next."""
+    random = np.random.default_rng(seed)
+    made = simulate(seed)
+    made.windows[:] = [
+        replace(w, calls=round(w.calls * np.exp(random.normal(0.0, 0.12)))) for w in made.windows
+    ]
+    host = np.exp(random.normal(0.0, 0.12, turns))  # both of a pair meet the same host
+    own = np.exp(random.normal(0.0, 0.03, turns))
+    made.turns[:] = [Turn(a_s=h, b_s=h * o * apart) for h, o in zip(host, own, strict=True)]
+    return made
+
+
+def test_where_windows_cannot_tell_speeds_the_bursts_of_the_warm_up_do():
+    found = [compare(restless(seed)) for seed in range(20)]
+    assert sum(c.matched for c in found) >= 18
+    told = next(c for c in found if c.matched)
+    assert any("50 alternating bursts" in note for note in told.notes)
+    assert ratio(told, "time").low < 1.0 < ratio(told, "time").high
+    assert not any(c.matched for c in (compare(restless(seed, turns=0)) for seed in range(20)))
+    assert not any(c.matched for c in (compare(restless(seed, turns=19)) for seed in range(20)))
+
+
+def test_bursts_that_differ_in_speed_or_windows_that_do_are_not_overruled():
+    assert not any(compare(restless(seed, apart=1.04)).matched for seed in range(20))
+    apart = simulate(1, call_us=(200.0, 210.0))
+    apart.turns[:] = [Turn(a_s=1.0, b_s=1.0 + 0.001 * (n % 3)) for n in range(50)]
+    assert not compare(apart).matched
 
 
 def test_too_few_windows_are_undecided():

@@ -92,6 +92,8 @@ def test_a_whole_run_finds_the_side_that_draws_less(card, run):
     counting = [w.window.side for w in windows.weigh(trace) if not w.fault]
     assert counting == ["A", "B", "A", "B", "B", "A", "B", "A"]
     assert kept == [trace]
+    assert trace.turns
+    assert all(turn.a_s == pytest.approx(0.001) == turn.b_s for turn in trace.turns)
     found = compare(trace)
     assert found.verdict is Verdict.LESS
     assert [side.watts for side in found.sides] == pytest.approx([400, 100], rel=0.15)

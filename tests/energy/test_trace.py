@@ -11,6 +11,7 @@ from tests.energy.simulated import simulate
 def test_a_trace_that_is_written_and_read_is_the_same(tmp_path):
     made = simulate(1, pairs=4)
     made.notes.append("a note")
+    made.turns.append(traces.Turn(a_s=1e-3, b_s=2e-3))
     path = tmp_path / "new" / "trace.jsonl"
     traces.write(path, made)
     again = traces.read(path)
