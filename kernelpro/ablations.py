@@ -3,18 +3,22 @@
 Every arm searches the same problems with the same seeds and the same number of candidates. What is
 compared is a pair of searches that differ in one setting alone: the logarithm of the ratio of
 their best judged speed-ups. Every search has its memory file in the output folder, so that an
-ablation that was cut short goes on where it was.
+ablation that was cut short goes on where it was. No search is told lessons but those of the arm
+`memory_on`, which come after all others: they are told what the base's searches of the *other*
+problems have seen, never of their own.
 """
 
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 
 import numpy as np
 
 from kernelpro import api
 from kernelpro.errors import KernelproError
+from kernelpro.lessons.store import Store
 from kernelpro.search.loop import AT_SPEED_OF_LIGHT
 from kernelpro.spaces.statistics import Estimate, mean
 
@@ -22,7 +26,7 @@ SAME = 0.01
 """Two searches whose best speed-ups differ by less than this tie: a judged ratio tells no finer.
 Own choice."""
 
-FACTORS = ("feedback", "policy", "sol")
+FACTORS = ("feedback", "policy", "sol", "memory")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +39,7 @@ class Arm:
         policy: where the tree grows.
         feedback: what proposers are shown.
         stop_ratio: end within this factor of the speed of light; 0 never does.
+        lessons: whether it is told what searches of the other problems saw.
     """
 
     factor: str
@@ -42,6 +47,7 @@ class Arm:
     policy: str = "mcts"
     feedback: str = "findings"
     stop_ratio: float = 0.0
+    lessons: bool = False
 
 
 BASE = Arm(factor="", name="base")
@@ -52,8 +58,9 @@ ARMS = (
     Arm(factor="policy", name="policy_greedy", policy="greedy"),
     Arm(factor="policy", name="policy_best_of_n", policy="best_of_n"),
     Arm(factor="sol", name="sol_stop_on", stop_ratio=AT_SPEED_OF_LIGHT),
+    Arm(factor="memory", name="memory_on", lessons=True),
 )
-"""Base: findings, mcts, no stop at the speed of light."""
+"""Base: findings, mcts, no stop at the speed of light, no lessons of other problems."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,27 +136,65 @@ def ablate(
         tell: prints a line a search.
 
     Raises:
-        KernelproError: an unknown factor, or a problem or target that cannot be used.
+        KernelproError: an unknown factor, a problem or target that cannot be used, or too few
+            problems for lessons.
     """
     for factor in factors:
         if factor not in FACTORS:
             raise KernelproError(f"there is no factor {factor!r}; choose of {', '.join(FACTORS)}")
+    if "memory" in factors and 0 < len(problems) < 2:
+        raise KernelproError(
+            f"lessons come from other problems, but only {problems[0]} is given; name two at "
+            "least, or leave memory out of --factors"
+        )
     arms = [BASE, *(arm for arm in ARMS if arm.factor in factors)]
     runs = []
-    for problem in problems:
-        for seed in range(seeds):
-            # In random order, so that a machine that slows down slows no arm more than others.
-            for arm in random.Random(f"{problem} {seed}").sample(arms, len(arms)):
-                found = _search(problem, seed, arm, folder, target, iterations)
-                runs.append(found)
-                tell(
-                    f"{found.problem} seed {seed} {arm.name}: {found.speedup:.2f}x after "
-                    f"{found.found_at} of {found.candidates} candidates"
-                )
+    for told in (False, True):
+        some = [arm for arm in arms if arm.lessons is told]
+        for problem in problems:
+            for seed in range(seeds):
+                # In random order, so that a machine that slows down slows no arm more than others.
+                for arm in random.Random(f"{problem} {seed}").sample(some, len(some)):
+                    lessons = _lessons(problem, seed, arm, folder, problems, seeds)
+                    found = _search(problem, seed, arm, folder, target, iterations, lessons)
+                    runs.append(found)
+                    tell(
+                        f"{found.problem} seed {seed} {arm.name}: {found.speedup:.2f}x after "
+                        f"{found.found_at} of {found.candidates} candidates"
+                    )
     return runs
 
 
-def _search(problem: str, seed: int, arm: Arm, folder: Path, target: str, iterations: int) -> Run:
+def _lessons(
+    problem: str, seed: int, arm: Arm, folder: Path, problems: Sequence[str], seeds: int
+) -> str | Path:
+    """What a search is told and tells: the base tells a file of its own, which was empty."""
+    own = folder / f"{Path(problem).stem}-{seed}.lessons.db"
+    if arm is BASE:
+        return own
+    if not arm.lessons:
+        return "off"
+    told = own.with_name(f"told-{own.name}")
+    if not told.exists():  # a resumed search is told what its memory file says
+        folder.mkdir(parents=True, exist_ok=True)
+        with Store(told) as store:
+            for other in problems:
+                for number in range(seeds) if other != problem else ():
+                    written = folder / f"{Path(other).stem}-{number}.lessons.db"
+                    if written.exists():
+                        store.merge(written)
+    return told
+
+
+def _search(
+    problem: str,
+    seed: int,
+    arm: Arm,
+    folder: Path,
+    target: str,
+    iterations: int,
+    lessons: str | Path,
+) -> Run:
     place = folder / f"{Path(problem).stem}-{seed}-{arm.name}.jsonl"
     result = api.replay(place) if place.exists() else None
     if result is None or len(result.steps) <= iterations:
@@ -163,6 +208,7 @@ def _search(problem: str, seed: int, arm: Arm, folder: Path, target: str, iterat
             policy=arm.policy,
             feedback=arm.feedback,
             stop_ratio=arm.stop_ratio,
+            lessons=lessons,
             confirm=False,
         )
     best, found_at = 1.0, 0
@@ -246,7 +292,7 @@ def table(runs: Sequence[Run], found: Sequence[Effect]) -> str:
     seeds = len({run.seed for run in runs})
     lines = [
         f"{len(problems)} problems ({', '.join(problems)}), {seeds} seeds; base: findings, mcts, "
-        "no stop at the speed of light",
+        "no stop at the speed of light, no lessons",
         "ratio: geometric mean of the arm's best judged speed-up / the base's, same problem and "
         f"seed; ties within {SAME:.0%}",
         f"{'arm':24}{'pairs':>6}{'ratio':>24}{'won':>5}{'lost':>5}{'effect':>8}{'p':>8}"
@@ -265,3 +311,41 @@ def table(runs: Sequence[Run], found: Sequence[Effect]) -> str:
         )
     lines.append("effect: rank-biserial correlation; candidates, best found at: arm/base")
     return "\n".join(lines)
+
+
+WIDTH, ROW, LEFT, RIGHT = 640, 26, 170, 40
+LEAST_SPAN = 0.05  # of the axis, as a logarithm: small effects are not blown up
+
+
+def svg(found: Sequence[Effect]) -> str:
+    """Draw each arm's ratio to the base with its interval, on a logarithmic axis."""
+    ends = [abs(end) for each in found for end in (each.log_ratio.low, each.log_ratio.high)]
+    span = 1.1 * max([LEAST_SPAN, *(end for end in ends if np.isfinite(end))])
+    height = ROW * (len(found) + 2)
+
+    def x(log: float) -> float:
+        inside = min(max(log, -span), span)
+        return LEFT + (WIDTH - LEFT - RIGHT) * (inside + span) / (2 * span)
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
+        'font-family="sans-serif" font-size="11">',
+        '<rect width="100%" height="100%" fill="white"/>',
+        f'<text x="{LEFT}" y="14">best speed-up of the arm / of the base, 95 % interval</text>',
+    ]
+    for log in (-span, -span / 2, 0.0, span / 2, span):
+        colour = "black" if log == 0.0 else "#e0e0e0"
+        parts.append(
+            f'<path d="M{x(log):.1f} {ROW}V{height - ROW + 4}" stroke="{colour}"/>'
+            f'<text x="{x(log):.1f}" y="{height - 6}" text-anchor="middle">{np.exp(log):.2f}</text>'
+        )
+    for place, each in enumerate(found):
+        y = ROW * (place + 1) + ROW / 2
+        value = each.log_ratio
+        parts.append(
+            f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(each.arm)}</text>'
+            f'<path d="M{x(value.low):.1f} {y:.1f}H{x(value.high):.1f}" stroke="#1f77b4" '
+            f'stroke-width="2"/><circle cx="{x(value.mean):.1f}" cy="{y:.1f}" r="4" '
+            'fill="#1f77b4"/>'
+        )
+    return "\n".join([*parts, "</svg>", ""])

@@ -2,12 +2,24 @@
 
 import shutil
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
-from kernelpro import ablations
-from kernelpro.ablations import ARMS, BASE, Run, ablate, effects, rank_biserial, table, wilcoxon
+from kernelpro import ablations, api
+from kernelpro.ablations import (
+    ARMS,
+    BASE,
+    Run,
+    ablate,
+    effects,
+    rank_biserial,
+    svg,
+    table,
+    wilcoxon,
+)
 from kernelpro.errors import KernelproError
+from kernelpro.lessons.store import Store
 from kernelpro.search import memory
 
 TOY = Path(__file__).parent / "golden" / "toy.v1.jsonl"
@@ -88,6 +100,52 @@ def test_an_unknown_factor_is_named(tmp_path):
 
 
 def test_every_arm_differs_from_the_base_in_one_setting_alone():
-    settings = ("policy", "feedback", "stop_ratio")
+    settings = ("policy", "feedback", "stop_ratio", "lessons")
     for arm in ablations.ARMS:
         assert sum(getattr(arm, name) != getattr(BASE, name) for name in settings) == 1, arm
+
+
+def test_the_memory_arm_is_told_what_the_base_saw_of_other_problems(tmp_path, monkeypatch):
+    told = {}
+
+    def search(problem, *, lessons, memory_file, **given):
+        told[memory_file.name] = lessons
+        if memory_file.name.endswith("-base.jsonl"):
+            with Store(lessons) as store:  # as a search does, of itself alone
+                assert store.counts() == (0, 0)
+        shutil.copy(TOY, memory_file)
+        return api.replay(memory_file)
+
+    monkeypatch.setattr(api, "search", search)
+    merged = []
+    monkeypatch.setattr(Store, "merge", lambda self, path: merged.append(path.name))
+    ablate(["a", "b"], tmp_path, iterations=3, seeds=2, factors=["memory"], tell=lambda line: None)
+    assert told["a-0-base.jsonl"] == tmp_path / "a-0.lessons.db"
+    assert told["a-1-memory_on.jsonl"] == tmp_path / "told-a-1.lessons.db"
+    # a's two are told of b's two searches, and b's of a's.
+    assert merged == 2 * [f"b-{n}.lessons.db" for n in (0, 1)] + 2 * [
+        f"a-{n}.lessons.db" for n in (0, 1)
+    ]
+
+
+def test_lessons_of_other_problems_need_another_problem(tmp_path):
+    with pytest.raises(KernelproError, match="name two at least"):
+        ablate(["a"], tmp_path, iterations=1, seeds=1, factors=["memory"])
+
+
+def test_the_plot_shows_each_arm_on_its_side_of_the_base():
+    runs = []
+    for number in range(6):
+        name = f"problem{number}"
+        runs += [
+            run(name, "base", 2.0),
+            run(name, "policy_greedy", 1.0),
+            run(name, "sol_stop_on", 4.0),
+        ]
+    drawn = svg(effects(runs))
+    root = ElementTree.fromstring(drawn)
+    circles = [float(c.attrib["cx"]) for c in root.iter("{http://www.w3.org/2000/svg}circle")]
+    greedy, stop = circles
+    assert greedy < (ablations.LEFT + ablations.WIDTH - ablations.RIGHT) / 2 < stop
+    assert "policy_greedy" in drawn
+    assert ElementTree.fromstring(svg([])) is not None

@@ -109,8 +109,9 @@ def _register_ablations(kinds: "Subparsers[argparse.ArgumentParser]") -> None:
         "ablations",
         help="search real problems with one part of the search changed at a time",
         description="Search each problem with findings, metrics or nothing shown, with each "
-        "policy, and with the stop at the speed of light on and off; equal candidates and seeds, "
-        "paired tests. A run that was cut short goes on with the same command.",
+        "policy, with the stop at the speed of light on and off, and with and without lessons of "
+        "the other problems; equal candidates and seeds, paired tests. A run that was cut short "
+        "goes on with the same command.",
     )
     command.add_argument(
         "problems",
@@ -128,7 +129,7 @@ def _register_ablations(kinds: "Subparsers[argparse.ArgumentParser]") -> None:
         "--seeds", type=positive, default=3, help="searches of a problem and arm (default: 3)"
     )
     command.add_argument(
-        "--factors", type=_words, help="of feedback, policy, sol (default: all of them)"
+        "--factors", type=_words, help="of feedback, policy, sol, memory (default: all)"
     )
     command.add_argument(
         "--folder",
@@ -136,7 +137,9 @@ def _register_ablations(kinds: "Subparsers[argparse.ArgumentParser]") -> None:
         default=Path("runs", "ablations"),
         help="where memory files are kept (default: runs/ablations)",
     )
+    command.add_argument("--output", type=Path, metavar="FILE", help="write the table there too")
     command.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON")
+    command.add_argument("--plot", type=Path, metavar="FILE", help="draw it as an SVG file")
     command.set_defaults(run=ablations)
 
 
@@ -226,8 +229,15 @@ def ablations(args: argparse.Namespace) -> int:
         tell=_progress,
     )
     found = study.effects(runs)
-    print(study.table(runs, found))
-    _write(args.json, json.dumps({"runs": encode(runs), "effects": encode(found)}, indent=1) + "\n")
+    words = study.table(runs, found) + "\n"
+    print(words, end="")
+    as_json = json.dumps({"runs": encode(runs), "effects": encode(found)}, indent=1) + "\n"
+    for path, text in (
+        (args.output, words),
+        (args.json, as_json),
+        (args.plot, study.svg(found)),
+    ):
+        _write(path, text)
     return 0
 
 
