@@ -32,8 +32,8 @@ STOPPING = {
 }
 """Throttle reasons that end a window's worth. A cap on power does not: it is how a card runs that
 is given much to do, and it is told beside the result. Its clock then follows the power of the
-moment: seen on an H200 at 700 W, a clock of 1530 to 1980 MHz within each window of 6 s, while
-joules a call stayed the same within 0.4 %."""
+moment: seen on an H200 at 700 W, a clock that moved by 510 MHz within a window of 6 s (median of
+all), while the windows of a side agreed in joules a call within 0.1 to 1.9 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

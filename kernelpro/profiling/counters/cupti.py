@@ -1,11 +1,11 @@
 """Hardware counters of an NVIDIA GPU, read inside the process that launches the kernels.
 
 CUPTI's range profiler through ctypes: each launch is one range, and CUPTI replays it for as many
-passes as the metrics need. Before that it saves all memory that the launch could change, which
-takes a minute where a process holds many gigabytes; there the whole call is made again for each
-pass instead. Uses the libcupti that comes with torch, or the CUDA toolkit's. It needs the
-permission that Nsight Compute needs; without it every value is absent with that reason. It knows no
-metric by name, so what a chip lacks is reported, not fatal.
+passes as the metrics need. Before that it saves all memory that the launch could change; where many
+gigabytes are held the whole call is made again for each pass instead. Uses the libcupti that comes
+with torch, or the CUDA toolkit's. It needs the permission that Nsight Compute needs; without it
+every value is absent with that reason. It knows no metric by name, so what a chip lacks is reported,
+not fatal.
 """
 
 import contextlib
@@ -25,7 +25,8 @@ MAX_RANGES = 256  # launches of one call that fit the counter image; more are co
 # own: at some 5 to 20 ms each on an H100, this many keep a collection within its deadline
 MAX_REPLAYS = 1500
 AUTO_RANGE, KERNEL_REPLAY, USER_REPLAY = 1, 2, 3
-# own: on an H200 saving 13 GB took 25 to 48 s, on small problems nothing that could be seen
+# own: calls on 13 GB took 25 to 48 s on an H200 when each kernel was replayed; that saving memory
+# is why was not established, nor were they timed since
 LARGE_BYTES = 4 << 30
 
 
