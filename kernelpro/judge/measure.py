@@ -396,7 +396,7 @@ class Stopwatch:
 
 
 def _give_way(one: Side, other: Side) -> None:
-    """Stop a side and let the other go on; on a GPU both run, since neither uses the other's."""
+    """Stop a side and let the other go on; on a GPU both run: their threads only queue launches."""
     if one.worker.device == "cpu":
         one.worker.stop()
         other.worker.go_on()

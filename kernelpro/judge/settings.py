@@ -30,7 +30,8 @@ class JudgeSettings:
         max_timing_s: wall time after which no further pair is begun once min_pairs are there.
         precision: width of the 95 % interval of the speed-up at which measuring ends.
         hopeless: speed-up below which a candidate is timed no longer, after three pairs.
-        settle_s: pause before the other side runs, so that spinning OpenMP threads go to sleep.
+        settle_s: pause before a side's first calls, so that the judge's own OpenMP threads, which
+            have just compared outputs, stop to spin.
         confirm_factor: how many times more calls the winner's confirmation compares.
         confirm_workers: pairs of fresh processes in which the winner is judged and timed again.
         sanitizer_deadline_s: for a winner's call under compute-sanitizer, all tools at once.

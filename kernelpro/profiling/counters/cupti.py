@@ -4,8 +4,8 @@ CUPTI's range profiler through ctypes: each launch is one range, and CUPTI repla
 passes as the metrics need. Before that it saves all memory that the launch could change; where many
 gigabytes are held the whole call is made again for each pass instead. Uses the libcupti that comes
 with torch, or the CUDA toolkit's. It needs the permission that Nsight Compute needs; without it
-every value is absent with that reason. It knows no metric by name, so what a chip lacks is reported,
-not fatal.
+every value is absent with that reason. It knows no metric by name, so what a chip lacks is
+reported, not fatal.
 """
 
 import contextlib
