@@ -14,7 +14,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +35,14 @@ class Case:
         bound: what it is bound by at this size, by its FLOPs and bytes on an H100.
         sizes: constants that are replaced.
         precision: tolerance policy.
+        graph: whether calls are replayed from a CUDA graph.
     """
 
     problem: str
     bound: str
     sizes: Mapping[str, int] = field(default_factory=dict)
     precision: str = "strict"
+    graph: bool = False
 
     @property
     def name(self) -> str:
@@ -66,10 +68,15 @@ CASES = (
             "out_features": 2048,
         },
     ),
-    # So small that launches and their latency are all of the time; windows of such calls differ by
-    # 10 % with the host, and the warm-up's alternating bursts tell whether speeds match.
-    Case(problem="layer_norm", bound="latency", sizes={"batch": 2, "tokens": 32, "features": 256}),
-    Case(problem="cross_entropy", bound="latency", sizes={"rows": 64, "classes": 512}),
+    # So small that the latency of launches, loads and barriers is all of the time. Launched one by
+    # one they would run at the host's pace, which differs by 10 to 20 % from window to window.
+    Case(
+        problem="layer_norm",
+        bound="latency",
+        sizes={"batch": 2, "tokens": 32, "features": 256},
+        graph=True,
+    ),
+    Case(problem="cross_entropy", bound="latency", sizes={"rows": 64, "classes": 512}, graph=True),
 )
 
 
@@ -113,6 +120,7 @@ def main() -> int:
 
 
 def _case(case: Case, args: argparse.Namespace, settings: EnergySettings) -> list[dict[str, Any]]:
+    settings = replace(settings, graph=case.graph)
     memory = args.out / f"{case.name}.jsonl"
     if not memory.exists():
         kernelpro.search(

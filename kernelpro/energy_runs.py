@@ -223,6 +223,8 @@ def _weigh(
         for side in sides:
             tell(f"judging {side.label}")
             runner, about = _accepted(stack, court, side, hooks)
+            if settings.graph:
+                runner.capture()
             runners.append(runner)
             described.append(about)
         alone = stack.enter_context(court.exclusive())
@@ -237,7 +239,7 @@ def _weigh(
             settings,
             problem=court.problem.name,
             target=court.problem.target,
-            conditions=dict(pace.CONDITIONS),
+            conditions=pace.CONDITIONS | (pace.CAPTURED if settings.graph else {}),
             tell=tell,
             keep=keep,
             only_matched=only_matched,
@@ -276,6 +278,10 @@ def _accepted(
 @contextlib.contextmanager
 def _opened(device: str, settings: EnergySettings) -> Iterator[Meter]:
     """Open the device's meter, before anything of ours runs there."""
+    if settings.graph and device != "cuda":
+        raise KernelproError(
+            f"a graph is of CUDA's launches, but the target runs on the {device}; leave --graph out"
+        )
     meter = meters.find(device)
     try:
         if (others := meter.read().others) and not settings.shared:

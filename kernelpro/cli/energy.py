@@ -76,6 +76,12 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
         "--shared", action="store_true", help="measure although others use the device; it is told"
     )
     command.add_argument(
+        "--graph",
+        action="store_true",
+        help="capture a call in a CUDA graph and replay it, so that the host's launches, which "
+        "decide the pace of kernels of a few microseconds, do not count",
+    )
+    command.add_argument(
         "--trace",
         type=Path,
         nargs="+",
@@ -191,6 +197,7 @@ def _measured(args: argparse.Namespace, keep: "Callable[[Trace], None]") -> "Ite
         window_s=args.window,
         windows=args.windows,
         shared=args.shared or None,
+        graph=args.graph or None,
     )
     common: dict[str, Any] = {
         "settings": settings,

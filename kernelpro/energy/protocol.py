@@ -67,6 +67,8 @@ class EnergySettings:
         most_warm_s: longest warm-up, after which the run goes on and says so.
         repeats: dropped windows that are repeated, in all.
         shared: whether others may use the device meanwhile.
+        graph: whether calls are captured in a CUDA graph and replayed, so that kernels of a few
+            microseconds follow each other at the device's pace and not the host's.
     """
 
     within: float = 0.02
@@ -77,6 +79,7 @@ class EnergySettings:
     most_warm_s: float = 180.0
     repeats: int = 8
     shared: bool = False
+    graph: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.within < 1:

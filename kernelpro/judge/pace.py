@@ -23,6 +23,8 @@ CONDITIONS = {
     "L2 cache": "warm: nothing is flushed between the calls of a burst",
 }
 """How calls of a burst differ from the judge's timed calls, for the record."""
+CAPTURED = {"launches": "one call captured in a CUDA graph, replayed; the host is not timed"}
+"""Likewise, of calls that were captured."""
 
 
 class Pace:
@@ -58,6 +60,22 @@ class Pace:
         self._perturbed = perturbed
         self._random = SystemRandom()
         self._index = self._salt = 0
+
+    def capture(self) -> None:
+        """Capture a call in a CUDA graph, which later bursts replay; CUDA alone.
+
+        Raises:
+            JudgeError: it cannot be captured, as when it waits for the device, or what was captured
+                is not all that it does.
+        """
+        with self._failures("capturing a call in a CUDA graph"):
+            self._worker.channel.request("capture", self._settings.call_deadline_s)
+        self.burst(1)
+        if wrong := self.check():
+            raise JudgeError(
+                "a judged candidate computes something else when its call is replayed from a CUDA "
+                f"graph ({wrong}); it must launch everything on torch's current stream"
+            )
 
     def burst(self, calls: int) -> float:
         """Refill the inputs and make so many calls; their wall time in seconds, waited for.

@@ -31,6 +31,7 @@ import torch
 
 from kernelpro.judge import device_block, light_build, raw, switches
 from kernelpro.judge.autograd import pull_back
+from kernelpro.judge.graphs import Captured
 from kernelpro.judge.tampering import Snapshot
 from kernelpro.judge.watch import Watch
 
@@ -116,6 +117,7 @@ class Worker:
         self.watch: Watch | None = None
         self.kept: dict[str, Any] | None = None
         self.extensions: light_build.LightBuild | None = None
+        self.captured: Captured | None = None
 
     # --- requests in JSON -----------------------------------------------------------------
 
@@ -305,13 +307,29 @@ class Worker:
             "queueing_us": queueing / 1e3,
         }
 
+    def capture(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Capture a call of the module in a CUDA graph, which bursts replay from now on."""
+        del request
+        self.result = self.earlier = self.kept = None
+
+        def call() -> Any:
+            with torch.no_grad():
+                return self.model(*self.arguments)
+
+        self.captured = Captured(call)
+        return {}
+
     def burst(self, request: dict[str, Any]) -> dict[str, Any]:
         """Call the module so many times in a row on the inputs as they are; one wait at the end."""
         self.result = self.earlier = self.kept = None
-        with torch.no_grad():
-            for _ in range(request["calls"]):
-                self.result = None  # its memory is the next one's, for either side
-                self.result = self.model(*self.arguments)
+        if self.captured is not None:
+            self.captured.replay(request["calls"])
+            self.result = self.captured.result
+        else:
+            with torch.no_grad():
+                for _ in range(request["calls"]):
+                    self.result = None  # its memory is the next one's, for either side
+                    self.result = self.model(*self.arguments)
         if self.device.type == "cuda":
             _synchronize()
         return {}
@@ -504,6 +522,7 @@ OPERATIONS: dict[str, Callable[[Worker, dict[str, Any]], dict[str, Any]]] = {
     "call": Worker.call,
     "fetch": Worker.fetch,
     "block": Worker.block_of_calls,
+    "capture": Worker.capture,
     "burst": Worker.burst,
     "collect": Worker.collect,
     "state": Worker.state,

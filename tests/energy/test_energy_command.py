@@ -153,6 +153,10 @@ def test_power_on_the_plot_is_that_of_the_counter():
         (("a.py", "b.py"), "give --problem"),
         (("eager", "--trace", RECORDED), "leave out candidates"),
         (("none.jsonl",), "cannot read"),
+        (
+            ("eager", "eager", "--problem", "row_softmax", "--target", "cpu", "--graph"),
+            "leave --graph out",
+        ),
         (("--trace", "none.jsonl"), "cannot read"),
     ],
 )

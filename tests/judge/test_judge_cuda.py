@@ -3,6 +3,7 @@
 import pytest
 
 from kernelpro import targets
+from kernelpro.errors import JudgeError
 from kernelpro.judge.judge import Judge
 from kernelpro.records import Candidate, Outcome, Problem
 
@@ -130,3 +131,39 @@ def test_a_device_assertion_does_not_touch_the_next_candidate(cuda_judge):
     fault = changed("torch._assert_async(torch.zeros(1, device='cuda'))\n        return x")
     assert outcome_of(cuda_judge, fault).outcome in (Outcome.RUNTIME_ERROR, Outcome.CRASHED)
     assert outcome_of(cuda_judge, Candidate(source=HONEST)).outcome is Outcome.ACCEPTED
+
+
+ON_TORCHS_STREAM = FUSED.replace(
+    "(*pointers, x.numel()))",
+    "(*pointers, x.numel()), stream=torchs_stream())",
+).replace(
+    "class ModelNew",
+    "def torchs_stream():\n"
+    "    return cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream)\n\n\n"
+    "class ModelNew",
+)
+
+
+@pytest.mark.parametrize("side", ["eager", Candidate(source=ON_TORCHS_STREAM)])
+def test_a_captured_call_is_replayed_on_new_inputs(cuda_judge, side):
+    with cuda_judge.pacing(side) as (_, pace):
+        pace.capture()
+        for calls in (1, 31, 70):
+            pace.burst(calls)
+            assert pace.check() == ""
+        # 4096 x 4096 twice in and once out are 0.2 GB a call, 0.03 ms at 7 TB/s.
+        assert pace.burst(0) + 0.003 < pace.burst(100)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "words"),
+    [
+        (changed("return torch.relu(x * self.weight + y) + 0 * x.sum().item()"), "captur"),
+        (Candidate(source=FUSED), "nothing ran on the device|torch's current stream"),
+    ],
+)
+def test_what_a_graph_cannot_hold_is_one_sentence(cuda_judge, candidate, words):
+    with cuda_judge.pacing(candidate) as (evaluation, pace):
+        assert evaluation.outcome is Outcome.ACCEPTED
+        with pytest.raises(JudgeError, match=words):
+            pace.capture()
