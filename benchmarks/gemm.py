@@ -71,6 +71,10 @@ class Case:
 FAST = "tile_m=128, tile_n=128, tile_k=32, warps_m=2, warps_n=2, stages=4"
 WIDE = "tile_m=128, tile_n=256, tile_k=32, warps_m=2, warps_n=4, stages=4"
 DEEP = "tile_m=128, tile_n=128, tile_k=64, warps_m=2, warps_n=4, stages=3"
+GROUPS = "instruction='wgmma', tile_m=128, tile_n=256, tile_k=64, warps_n=2, stages=4"
+GROUPS_HALF = (
+    "instruction='wgmma', tile_m=128, tile_n=128, tile_k=64, warps_n=1, stages=3, min_blocks=2"
+)
 
 CUDA = (
     Case(name="f32_linear_gelu", m=4096, n=4096, k=1024, judged=True),
@@ -124,6 +128,69 @@ CUDA = (
         n=4096,
         k=1024,
         knobs="math='tf32', tile_k=32, warps_m=2, warps_n=4, stages=3",
+        precision="tf32",
+        judged=True,
+    ),
+    Case(
+        name="groups_linear_gelu",
+        m=4096,
+        n=4096,
+        k=4096,
+        dtype="bfloat16",
+        knobs=GROUPS,
+        judged=True,
+    ),
+    Case(name="groups_half", m=4096, n=4096, k=4096, dtype="bfloat16", knobs=GROUPS_HALF),
+    Case(name="groups_nn", m=4096, n=4096, k=4096, dtype="bfloat16", layout="NN", knobs=GROUPS),
+    Case(
+        name="groups_tn", m=2048, n=2048, k=2048, dtype="bfloat16", layout="TN", knobs=GROUPS_HALF
+    ),
+    Case(
+        name="groups_residual",
+        m=4096,
+        n=1024,
+        k=4096,
+        dtype="float16",
+        after="residual",
+        knobs=GROUPS_HALF,
+        judged=True,
+    ),
+    Case(
+        name="groups_tt",
+        m=1032,
+        n=1040,
+        k=1048,
+        dtype="float16",
+        layout="TT",
+        after="bias",
+        knobs=GROUPS_HALF,
+    ),
+    Case(
+        name="groups_batched",
+        m=512,
+        n=512,
+        k=64,
+        batch=96,
+        dtype="bfloat16",
+        after="none",
+        knobs=GROUPS_HALF,
+        judged=True,
+    ),
+    Case(
+        name="groups_split",
+        m=256,
+        n=1024,
+        k=16384,
+        dtype="bfloat16",
+        after="bias",
+        knobs=GROUPS_HALF + ", split_k=8",
+    ),
+    Case(
+        name="groups_tf32",
+        m=4096,
+        n=4096,
+        k=1024,
+        knobs=GROUPS.replace("tile_k=64", "tile_k=32") + ", math='tf32'",
         precision="tf32",
         judged=True,
     ),
@@ -299,11 +366,13 @@ class Bench:
         self.where = targets.get(target)
         self.device = self.where.device
         # What schedules can ask for is only known of the GPU at hand.
-        shared = 0
+        self.limits = Limits()
         if target == "cuda":
             found = torch.cuda.get_device_properties(0)
-            shared = int(getattr(found, "shared_memory_per_block_optin", 0))
-        self.limits = Limits(shared_bytes=shared)
+            self.limits = Limits(
+                shared_bytes=int(getattr(found, "shared_memory_per_block_optin", 0)),
+                capability=f"{found.major}.{found.minor}",
+            )
 
     def knobs(self, case: Case) -> str:
         """A case's own knobs; threads on the CPU."""

@@ -6,7 +6,7 @@ float32 as tf32, where the precision policy permits) by tensor cores, always wit
 """
 
 from kernelpro.language.cuda_expressions import TYPES
-from kernelpro.language.cuda_tiles import Launch, TileKernel
+from kernelpro.language.cuda_tiles import Launch, TensorMap, TileKernel
 from kernelpro.language.graph import Graph
 from kernelpro.language.regions import Region
 from kernelpro.language.tiles import COPY_BYTES, CudaGemm, padding, shared_bytes, tensor_cores
@@ -16,7 +16,13 @@ JOIN_THREADS = 256
 
 
 class GemmKernel(TileKernel):
-    """Writes a product of matrices."""
+    """Writes a product of matrices.
+
+    Attributes:
+        fragment_rows: rows of the result from one of a warp's 16 to the next that it has.
+    """
+
+    fragment_rows = 16
 
     def __init__(self, graph: Graph, region: Region, schedule: CudaGemm, name: str) -> None:
         super().__init__(graph, region, schedule, name)
@@ -46,6 +52,7 @@ class GemmKernel(TileKernel):
                 threads=knobs.threads,
                 shared_bytes=shared_bytes(self.sizes, knobs),
                 partial=parts,
+                maps=self._maps(),
             )
         ]
         if knobs.split_k > 1:
@@ -61,7 +68,11 @@ class GemmKernel(TileKernel):
         """Return the kernel, and the one that joins its parts."""
         head, knobs = self.head, self.knobs
         split = knobs.split_k > 1
-        more = ", float* __restrict__ partial" if split else ""
+        more = "".join(
+            f", const __grid_constant__ TensorMap {name}_map"
+            for name, _ in zip(("left", "right"), self._maps(), strict=False)
+        )
+        more += ", float* __restrict__ partial" if split else ""
         bounds = f"{knobs.threads}, {knobs.min_blocks}"
         title = (
             f"{head.batch} x {head.m} x {head.n} elements, each a sum of {head.k} products of "
@@ -71,6 +82,10 @@ class GemmKernel(TileKernel):
         body = [*self._constants(), *self._tiles(), *finish, *self._loop(), *self._write(split)]
         words = self._kernel(self.name, title, bounds, body, more)
         return f"{words}\n{self._join()}" if split else words
+
+    def _maps(self) -> tuple[TensorMap, ...]:
+        """What the copy engine must know of the operands; here it is not used."""
+        return ()
 
     def _tiles(self) -> list[str]:
         """Constants of the tiles, and where this block's are."""
@@ -84,9 +99,7 @@ class GemmKernel(TileKernel):
         ):
             shape = f"{along}, TK" if layout == plain else f"TK, {along}"
             kinds.append(f"using {name} = Tile<{self.item}, {shape}, {swizzled}, {pad}>;")
-        part = -(-head.k // knobs.split_k)
-        part = -(-part // knobs.tile_k) * knobs.tile_k
-        lines = [
+        return [
             f"constexpr index_t depth = {head.k};",
             f"constexpr int TM = {knobs.tile_m}, TN = {knobs.tile_n}, TK = {knobs.tile_k};",
             f"constexpr int THREADS = {knobs.threads}, STAGES = {knobs.stages};",
@@ -97,6 +110,15 @@ class GemmKernel(TileKernel):
             "extern __shared__ __align__(128) unsigned char shared[];",
             f"{self.item}* const lefts = reinterpret_cast<{self.item}*>(shared);",
             f"{self.item}* const rights = lefts + STAGES * Left::ELEMENTS;",
+            *self._place(),
+        ]
+
+    def _place(self) -> list[str]:
+        """Which tile of which matrix, and which part of the depth, are this block's."""
+        knobs = self.knobs
+        part = -(-self.head.k // knobs.split_k)
+        part = -(-part // knobs.tile_k) * knobs.tile_k
+        lines = [
             "int down, across;",
             f"tile_of<DOWN, ACROSS, {knobs.swizzle}>(blockIdx.x % (DOWN * ACROSS), down, across);",
             "const index_t top = (index_t)down * TM, side = (index_t)across * TN;",
@@ -311,14 +333,15 @@ class GemmKernel(TileKernel):
             )
             return [
                 "#pragma unroll",
-                "for (int i = 0; i < WM / 16; ++i)",
+                f"for (int i = 0; i < WM / {self.fragment_rows}; ++i)",
                 "#pragma unroll",
                 "  for (int j = 0; j < WN / 8; ++j)",
                 "#pragma unroll",
                 "    for (int h = 0; h < 2; ++h)",
                 "#pragma unroll",
                 "      for (int q = 0; q < 2; q += V) {",
-                "        const index_t row = top + warp_top + i * 16 + lane / 4 + h * 8;",
+                f"        const index_t row = top + warp_top + i * {self.fragment_rows} "
+                "+ lane / 4 + h * 8;",
                 "        const index_t column = side + warp_side + j * 8 + lane % 4 * 2 + q;",
                 "        if (row >= m || column >= columns) continue;",
                 f"        const float found[V] = {{{values}}};",

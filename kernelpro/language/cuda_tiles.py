@@ -15,6 +15,25 @@ from kernelpro.language.tiles import CudaGemm, CudaTranspose, Tiled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TensorMap:
+    """What the copy engine of compute capability 9.0 is told of a tensor.
+
+    Attributes:
+        operand: the tensor's node.
+        sizes: elements of a row, rows of a matrix, matrices.
+        box: elements and rows that are copied at a time.
+        item_bytes: of an element.
+        format: `bf16`, `f16`, or `tf32`, to which float32 is rounded on the way.
+    """
+
+    operand: int
+    sizes: tuple[int, int, int]
+    box: tuple[int, int]
+    item_bytes: int
+    format: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """One start of a kernel.
 
@@ -26,6 +45,7 @@ class Launch:
             for each piece.
         shared_bytes: dynamic shared memory of a block.
         partial: float32 elements of memory between two kernels, or 0.
+        maps: tensors for the copy engine, given after the pointers.
     """
 
     kernel: str
@@ -34,6 +54,7 @@ class Launch:
     per_multiprocessor: int = 0
     shared_bytes: int = 0
     partial: int = 0
+    maps: tuple[TensorMap, ...] = ()
 
 
 class TileKernel(Expressions, ABC):

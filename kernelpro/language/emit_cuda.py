@@ -26,15 +26,24 @@ from kernelpro.language.cuda_text import (
 )
 from kernelpro.language.cuda_tiles import Launch, TileKernel, TransposeKernel
 from kernelpro.language.cuda_tiles_text import COPIES, TENSOR
+from kernelpro.language.cuda_wgmma import OPTIONS as WGMMA_OPTIONS
+from kernelpro.language.cuda_wgmma import WGMMA, WgmmaKernel
 from kernelpro.language.graph import Graph
 from kernelpro.language.names import Names
 from kernelpro.language.plan import Pass, Planner, plan
 from kernelpro.language.regions import Region
-from kernelpro.language.schedule import OWN_SHARED_BYTES, SHARED_BYTES, CudaSchedule
+from kernelpro.language.schedule import OWN_SHARED_BYTES, SHARED_BYTES, CudaSchedule, Schedule
 from kernelpro.language.tiles import CudaGemm, CudaTranspose
 
 OPTIONS = ("-std=c++17",)
 """NVRTC's options; none of them makes arithmetic less accurate."""
+
+
+def options(schedules: Iterable[Schedule]) -> tuple[str, ...]:
+    """Return NVRTC's options for kernels with these schedules."""
+    groups = any(isinstance(s, CudaGemm) and s.instruction == "wgmma" for s in schedules)
+    return OPTIONS + WGMMA_OPTIONS if groups else OPTIONS
+
 
 MAX_32_BIT = (1 << 31) - (1 << 24)
 """Beyond so many elements an index with its stride no longer fits into 32 bits."""
@@ -123,8 +132,11 @@ def _group(access: _Access, kernels: list[_Writer], *, large: bool) -> str:
             parts.append(ONLINE_PARTS.rstrip())
     if any(isinstance(kernel, GemmKernel) for kernel in kernels):
         parts.append(COPIES.rstrip())
-    if any(isinstance(kernel, TileKernel) and kernel.tensor for kernel in kernels):
+    groups = [kernel for kernel in kernels if isinstance(kernel, WgmmaKernel)]
+    if any(isinstance(k, TileKernel) and k.tensor for k in kernels if k not in groups):
         parts.append(TENSOR.rstrip())
+    if groups:
+        parts.append(WGMMA.rstrip())
     return "\n".join(parts) + "\n" + "\n".join(bodies)
 
 
@@ -132,7 +144,8 @@ def _tile_kernel(
     graph: Graph, region: Region, schedule: CudaGemm | CudaTranspose, name: str
 ) -> TileKernel:
     if isinstance(schedule, CudaGemm):
-        return GemmKernel(graph, region, schedule, name)
+        kind = WgmmaKernel if schedule.instruction == "wgmma" else GemmKernel
+        return kind(graph, region, schedule, name)
     return TransposeKernel(graph, region, schedule, name)
 
 

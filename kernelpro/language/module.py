@@ -99,6 +99,40 @@ def _allow(kernel, device, shared_bytes, cluster):
     return kernel
 '''
 
+TENSOR_FORMATS = {"f16": 6, "bf16": 9, "tf32": 11}  # CUtensorMapDataType of cuda.h
+
+MAPS_GLUE = '''
+
+_driver = ctypes.CDLL("libcuda.so.1")
+
+
+@functools.lru_cache(maxsize=256)
+def _tensor_map(address, sizes, box, item_bytes, kind):
+    """Describe matrices in memory to the copy engine; the 128 bytes and a pointer to them."""
+    space = ctypes.create_string_buffer(192)
+    place = -(-ctypes.addressof(space) // 64) * 64
+    failed = _driver.cuTensorMapEncodeTiled(
+        ctypes.c_void_p(place),
+        ctypes.c_int(kind),
+        ctypes.c_uint32(3),
+        ctypes.c_void_p(address),
+        (ctypes.c_uint64 * 3)(*sizes),
+        (ctypes.c_uint64 * 2)(sizes[0] * item_bytes, sizes[0] * sizes[1] * item_bytes),
+        (ctypes.c_uint32 * 3)(*box, 1),
+        (ctypes.c_uint32 * 3)(1, 1, 1),
+        ctypes.c_int(0),  # not interleaved
+        ctypes.c_int(3),  # chunks of 16 bytes exchanged within 128
+        ctypes.c_int(2),  # the L2 cache fetches 128 bytes
+        ctypes.c_int(0),  # what lies beyond is zeros
+    )
+    if failed:
+        raise ValueError(
+            f"the copy engine takes matrices at multiples of 16 bytes, but found {sizes} elements "
+            f"at address {address} (CUDA error {failed})"
+        )
+    return space, cupy.cuda.function.CPointer(place)
+'''
+
 BEGIN = (
     "# The kernels as a program of kernelpro's kernel language, from which this file was written:"
 )
@@ -152,9 +186,15 @@ def candidate_source(
             parts.append(f"_kernels.{name}.restype = None\n")
     else:
         source = emit_cuda.emit(graph, kernels, comment)  # type: ignore[arg-type]  # CudaSchedules
-        parts += ["import functools\n\nimport cupy\nimport torch\n\n", body]
-        parts += [f'\n\nCUDA_SOURCE = r"""\n{source}"""\n\nCUDA_OPTIONS = {emit_cuda.OPTIONS!r}\n']
+        options = emit_cuda.options(schedules)
+        loads = (
+            "import ctypes\nimport functools" if "_tensor_map(" in forward else "import functools"
+        )
+        parts += [f"{loads}\n\nimport cupy\nimport torch\n\n", body]
+        parts += [f'\n\nCUDA_SOURCE = r"""\n{source}"""\n\nCUDA_OPTIONS = {options!r}\n']
         parts.append(CUDA_GLUE)
+        if "_tensor_map(" in forward:
+            parts.append(MAPS_GLUE)
         if "_allow(" in forward:
             parts.append(ALLOW_GLUE.replace("@PORTABLE@", str(PORTABLE_CLUSTER)))
         for name, region, schedule in kernels:
@@ -412,6 +452,11 @@ class _Forward:
         memory = ""
         for one in emit_cuda.launches(self.graph, region, schedule, name):
             given = list(pointers)
+            for each in one.maps:
+                given.append(
+                    f"_tensor_map({self.names[each.operand]}.data_ptr(), {each.sizes}, {each.box}, "
+                    f"{each.item_bytes}, {TENSOR_FORMATS[each.format]})[1]"
+                )
             if one.partial:
                 if not memory:
                     memory = self._fresh(f"{name}_parts")

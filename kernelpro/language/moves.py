@@ -56,6 +56,8 @@ MOST_KEPT = 96
 LONG_ROW = 1 << 17
 """Own: elements from which a block is busy with a row for longer than two more launches take."""
 
+FED = "tensor cores read shared memory themselves, which the copy engine fills"
+
 START = "start"
 """Strategy of the first program, written from the reference."""
 
@@ -214,6 +216,9 @@ ACTIONS: dict[str, dict[str, tuple[_Edit, ...]]] = {
         "cuda": (("swizzle", 1, "blocks at work together share more of the L2 cache"),)
     },
     "matrix_units": {"cuda": (("math", "tf32", "tensor cores, as the precision policy permits"),)},
+    "wgmma": {"cuda": (("instruction", "wgmma", FED),)},
+    "warp_specialisation": {"cuda": (("instruction", "wgmma", FED),)},
+    "bulk_copy": {"cuda": (("instruction", "wgmma", FED),)},
 }
 """The vocabulary that detectors and proposers share, as far as it is about schedules."""
 
@@ -238,7 +243,9 @@ def default(
     if works and works[0].tiled is not None:
         lanes = limits.lanes or 8
         multiprocessors = int(machine.facts.get("multiprocessors", "0"))
-        return start_tiles(target, works[0].tiled, machine.threads, lanes, multiprocessors)
+        return start_tiles(
+            target, works[0].tiled, machine.threads, lanes, multiprocessors, limits.capability
+        )
     for schedule in _starts(machine, works, target, limits):
         if not legal(schedule, works, limits):
             return schedule

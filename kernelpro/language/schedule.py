@@ -14,8 +14,10 @@ from kernelpro.language.tiles import (
     TILE_KNOBS,
     CpuGemm,
     CpuTranspose,
+    CudaGemm,
     Tiled,
     TileSchedule,
+    grouped,
     legal_tiles,
 )
 from kernelpro.records import Machine
@@ -273,6 +275,7 @@ class Limits:
         shared_bytes: shared memory that a block of a GPU may ask for.
         cluster: blocks in the GPU's largest cluster; 1 where it has none.
         tf32: whether the precision policy permits float32 on tensor cores.
+        capability: compute capability of the GPU, such as `9.0`; empty: not known.
     """
 
     threads: int = 0
@@ -280,6 +283,7 @@ class Limits:
     shared_bytes: int = 0
     cluster: int = 0
     tf32: bool = False
+    capability: str = ""
 
 
 UNKNOWN = Limits()
@@ -316,8 +320,9 @@ def limits_of(machine: Machine) -> Limits:
     """
     if machine.target == "cpu":
         return limits_here(machine.threads)
-    kib, cluster = _BY_CAPABILITY.get(machine.facts.get("capability", ""), (SHARED_BYTES >> 10, 1))
-    return Limits(shared_bytes=kib << 10, cluster=cluster)
+    capability = machine.facts.get("capability", "")
+    kib, cluster = _BY_CAPABILITY.get(capability, (SHARED_BYTES >> 10, 1))
+    return Limits(shared_bytes=kib << 10, cluster=cluster, capability=capability)
 
 
 def legal(schedule: Schedule, works: Sequence[Work], limits: Limits = UNKNOWN) -> str:
@@ -339,6 +344,7 @@ def legal(schedule: Schedule, works: Sequence[Work], limits: Limits = UNKNOWN) -
                 limits.lanes,
                 limits.shared_bytes,
                 tf32=limits.tf32,
+                capability=limits.capability,
             )
             if why:
                 return why
@@ -403,6 +409,9 @@ def repaired(schedule: Schedule, work: Work) -> Schedule:
             min_blocks=min(schedule.min_blocks, max(blocks)),
             rows=1 if schedule.cluster > 1 else schedule.rows,
         )
+    if isinstance(schedule, CudaGemm) and schedule.instruction == "wgmma":
+        assert work.tiled is not None
+        return grouped(schedule, work.tiled)
     return schedule
 
 

@@ -32,6 +32,9 @@ class CpuGemm:
     threads: int = 1
 
 
+GROUP_THREADS = 128  # of a warp group, PTX ISA 8.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaGemm:
     """Choices for a CUDA product of matrices: tiles in shared memory, copied asynchronously.
@@ -47,6 +50,9 @@ class CudaGemm:
         swizzle: rows of blocks that are walked together, so that they meet in the L2 cache.
         math: `tf32` computes float32 on tensor cores, where the precision policy permits; `exact`
             keeps float32 and leaves tensor cores to 16-bit floats.
+        instruction: `mma` multiplies from a warp's registers; `wgmma` (compute capability 9.0)
+            from shared memory that the copy engine fills: four warps (`warps_m`) multiply
+            together, `warps_n` such groups share the columns, and four more warps copy.
         min_blocks: blocks per multiprocessor that the compiler must leave registers for.
     """
 
@@ -60,12 +66,14 @@ class CudaGemm:
     split_k: int = 1
     swizzle: int = 8
     math: str = "exact"
+    instruction: str = "mma"
     min_blocks: int = 1
 
     @property
     def threads(self) -> int:
         """Threads of a block."""
-        return 32 * self.warps_m * self.warps_n
+        copying = GROUP_THREADS if self.instruction == "wgmma" else 0
+        return 32 * self.warps_m * self.warps_n + copying
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +132,7 @@ TILE_KNOBS: dict[str, dict[str, tuple[Any, ...]]] = {
         "split_k": (1, 2, 4, 8, 16),
         "swizzle": (1, 2, 4, 8, 16),
         "math": ("exact", "tf32"),
+        "instruction": ("mma", "wgmma"),
         "min_blocks": (1, 2, 4),
     },
     "cpu transpose": {
@@ -185,6 +194,13 @@ COPY_BYTES = 16  # the widest asynchronous copy
 PARTIAL_BYTES = 1 << 28
 """What parts of a split product may take in memory."""
 
+GROUP_ROWS = 64  # of the result, for each `wgmma` (PTX ISA 8.0)
+GROUP_COLUMNS = (64, 128, 256)  # that a group's `wgmma` may have here; PTX has every eighth
+GROUPS_CAPABILITY = "9.0"
+MOST_THREADS = 1024  # of a block: CUDA C++ guide
+SWIZZLE_BYTES = 128  # a row of a tile as the copy engine lays it out, and
+SWIZZLE_SPAN = 1024  # what eight of them, exchanged among themselves, must be aligned to
+
 
 def tensor_cores(work: Tiled, schedule: CudaGemm) -> bool:
     """Whether a product runs on tensor cores: 16-bit floats always, float32 as tf32 only."""
@@ -198,6 +214,9 @@ def padding(work: Tiled, schedule: CudaGemm) -> int:
 
 def shared_bytes(work: Tiled, schedule: CudaGemm) -> int:
     """Shared memory of a block."""
+    if schedule.instruction == "wgmma":
+        rows = schedule.tile_m + schedule.tile_n
+        return schedule.stages * rows * SWIZZLE_BYTES + SWIZZLE_SPAN
     pad = padding(work, schedule)
     sizes = []
     for along, layout, plain in (
@@ -211,6 +230,9 @@ def shared_bytes(work: Tiled, schedule: CudaGemm) -> int:
 
 def registers(work: Tiled, schedule: CudaGemm) -> int:
     """About how many registers a thread needs: its results, operands in flight, addresses."""
+    if schedule.instruction == "wgmma":
+        results = schedule.tile_m * schedule.tile_n // (GROUP_THREADS * schedule.warps_n)
+        return OWN_REGISTERS + results
     rows, columns = schedule.tile_m // schedule.warps_m, schedule.tile_n // schedule.warps_n
     results = rows * columns // 32
     if tensor_cores(work, schedule):
@@ -220,8 +242,62 @@ def registers(work: Tiled, schedule: CudaGemm) -> int:
     return OWN_REGISTERS + results + operands
 
 
+def group_registers(schedule: CudaGemm) -> tuple[int, int]:
+    """Registers of a thread that copies, and of one that multiplies, in a block of warp groups.
+
+    A launch gives each the same; those that copy then hand over what they do not need
+    (`setmaxnreg`, in steps of 8, PTX ISA 8.0).
+    """
+    given = REGISTERS // (schedule.threads * schedule.min_blocks) // 8 * 8
+    given = min(given, REGISTERS_PER_THREAD // 8 * 8)
+    for copying in (40, 24):
+        spare = (given - copying) // schedule.warps_n // 8 * 8
+        if spare >= 0:
+            return copying, min(given + spare, REGISTERS_PER_THREAD // 8 * 8 - 16)
+    return given, given
+
+
+def grouped(schedule: CudaGemm, work: Tiled, shared: int = SHARED_BYTES) -> CudaGemm:
+    """Return the schedule with the other knobs as `wgmma` needs them.
+
+    Args:
+        schedule: whose `instruction` is set.
+        work: the product.
+        shared: bytes of shared memory that a block may ask for.
+    """
+    tile_m = max(schedule.tile_m, GROUP_ROWS)
+    tile_n = max(schedule.tile_n, GROUP_COLUMNS[0])
+    if tile_m * tile_n > 128 * 256:
+        tile_m, tile_n = 128, 256
+    results = tile_m * tile_n // GROUP_THREADS
+    made = replace(
+        schedule,
+        tile_m=tile_m,
+        tile_n=tile_n,
+        tile_k=SWIZZLE_BYTES // work.item_bytes,
+        warps_m=4,
+        warps_n=2 if results > 128 else 1,
+    )
+    fitting = [
+        (stages, blocks)
+        for stages in range(made.stages, 1, -1)
+        for blocks in (1, 2, 4)
+        if blocks <= made.min_blocks
+        and blocks * shared_bytes(work, replace(made, stages=stages)) <= shared
+    ]
+    stages, blocks = max(fitting, default=(2, 1))
+    return replace(made, stages=stages, min_blocks=blocks)
+
+
 def legal_tiles(  # one reason each
-    schedule: TileSchedule, work: Tiled, threads: int, lanes: int, shared: int, *, tf32: bool
+    schedule: TileSchedule,
+    work: Tiled,
+    threads: int,
+    lanes: int,
+    shared: int,
+    *,
+    tf32: bool,
+    capability: str = "",
 ) -> str:
     """Say why a kernel cannot run with a schedule, or return an empty text.
 
@@ -232,11 +308,12 @@ def legal_tiles(  # one reason each
         lanes: float32 elements of its vectors; 0: not known.
         shared: bytes of shared memory that the GPU gives to a block; 0: not known.
         tf32: whether the precision policy permits it for float32.
+        capability: compute capability of the GPU, such as `9.0`; empty: not known.
     """
     if not schedule.family.endswith(work.kind):
         return f"knobs of a {schedule.family} do not fit a {work.kind}"
     if isinstance(schedule, CudaGemm):
-        return _legal_cuda(schedule, work, shared or SHARED_BYTES, tf32=tf32)
+        return _legal_cuda(schedule, work, shared or SHARED_BYTES, capability, tf32=tf32)
     if isinstance(schedule, CudaTranspose):
         if schedule.threads % schedule.tile:
             return f"{schedule.threads} threads are no whole rows of {schedule.tile}"
@@ -264,8 +341,9 @@ def _legal_cpu(schedule: CpuGemm) -> str:
     return ""
 
 
-def _legal_cuda(schedule: CudaGemm, work: Tiled, shared: int, *, tf32: bool) -> str:
-    rows, columns = schedule.tile_m // schedule.warps_m, schedule.tile_n // schedule.warps_n
+def _legal_cuda(
+    schedule: CudaGemm, work: Tiled, shared: int, capability: str, *, tf32: bool
+) -> str:
     tensor = tensor_cores(work, schedule)
     if schedule.math == "tf32" and work.item_bytes != 4:
         return "math 'tf32' is for float32; 16-bit floats run on tensor cores as they are"
@@ -276,15 +354,9 @@ def _legal_cuda(schedule: CudaGemm, work: Tiled, shared: int, *, tf32: bool) -> 
             "math 'tf32' needs operands whose rows lie along k: matmul(x, transpose(w)), "
             f"not {written(work.layout)}"
         )
-    least_n = 16 if tensor else 32
-    if rows < 16 or columns < least_n:
-        return (
-            f"a warp has a tile of {rows} x {columns}, which must be 16 x {least_n} at least; "
-            "use fewer warps or larger tiles"
-        )
-    deep = 4 if not tensor else 16 if work.item_bytes == 2 else 8
-    if schedule.tile_k % deep:
-        return f"tile_k {schedule.tile_k} is no whole number of {deep} products at a time"
+    groups = schedule.instruction == "wgmma"
+    if why := _legal_groups(schedule, work, capability) if groups else _legal_warps(schedule, work):
+        return why
     for name, run in zip(("left", "right"), work.runs, strict=True):
         if tensor and run * work.item_bytes % COPY_BYTES:
             return (
@@ -295,6 +367,8 @@ def _legal_cuda(schedule: CudaGemm, work: Tiled, shared: int, *, tf32: bool) -> 
     if (needed := shared_bytes(work, schedule)) > shared:
         return f"{schedule.stages} stages take {needed} bytes of shared memory, more than {shared}"
     limit = min(REGISTERS_PER_THREAD, REGISTERS // (schedule.threads * schedule.min_blocks))
+    if groups:
+        _, limit = group_registers(schedule)
     if (wanted := registers(work, schedule)) > limit:
         return f"about {wanted} registers per thread exceed {limit}"
     if schedule.threads * schedule.min_blocks > 2048:
@@ -308,6 +382,46 @@ def _legal_cuda(schedule: CudaGemm, work: Tiled, shared: int, *, tf32: bool) -> 
     return ""
 
 
+def _legal_warps(schedule: CudaGemm, work: Tiled) -> str:
+    rows, columns = schedule.tile_m // schedule.warps_m, schedule.tile_n // schedule.warps_n
+    tensor = tensor_cores(work, schedule)
+    least_n = 16 if tensor else 32
+    if rows < 16 or columns < least_n:
+        return (
+            f"a warp has a tile of {rows} x {columns}, which must be 16 x {least_n} at least; "
+            "use fewer warps or larger tiles"
+        )
+    deep = 4 if not tensor else 16 if work.item_bytes == 2 else 8
+    if schedule.tile_k % deep:
+        return f"tile_k {schedule.tile_k} is no whole number of {deep} products at a time"
+    return ""
+
+
+def _legal_groups(schedule: CudaGemm, work: Tiled, capability: str) -> str:
+    if capability and capability != GROUPS_CAPABILITY:
+        return (
+            f"instruction 'wgmma' is of compute capability {GROUPS_CAPABILITY}, but the GPU has "
+            f"{capability}; use 'mma'"
+        )
+    if not tensor_cores(work, schedule):
+        return "instruction 'wgmma' runs on tensor cores: 16-bit floats, or float32 as tf32"
+    if schedule.tile_k * work.item_bytes != SWIZZLE_BYTES:
+        return (
+            f"instruction 'wgmma' needs tile_k={SWIZZLE_BYTES // work.item_bytes}, which are "
+            f"{SWIZZLE_BYTES} bytes of an operand, not {schedule.tile_k}"
+        )
+    columns = schedule.tile_n // schedule.warps_n
+    if schedule.warps_m != 4 or schedule.tile_m % GROUP_ROWS or columns not in GROUP_COLUMNS:
+        return (
+            "instruction 'wgmma' needs warps_m=4, tile_m of 64, 128 or 256, and tile_n / warps_n "
+            f"of {', '.join(map(str, GROUP_COLUMNS))}, but has warps_m={schedule.warps_m}, "
+            f"tile_m={schedule.tile_m} and {columns} columns for each of {schedule.warps_n} groups"
+        )
+    if schedule.threads > MOST_THREADS:
+        return f"{schedule.threads} threads exceed {MOST_THREADS}"
+    return ""
+
+
 def written(layout: str) -> str:
     """Return how a layout is written in a program."""
     left, right = (
@@ -318,7 +432,12 @@ def written(layout: str) -> str:
 
 
 def start_tiles(
-    target: str, work: Tiled, threads: int, lanes: int, multiprocessors: int
+    target: str,
+    work: Tiled,
+    threads: int,
+    lanes: int,
+    multiprocessors: int,
+    capability: str = "",
 ) -> TileSchedule:
     """Return a sound schedule for the sizes.
 
@@ -328,6 +447,7 @@ def start_tiles(
         threads: of the CPU.
         lanes: of its vectors; 0: not known.
         multiprocessors: of the GPU; 0: not known.
+        capability: its compute capability; empty: not known.
     """
     if target == "cpu":
         vec = min(lanes or 8, 16)
@@ -344,6 +464,16 @@ def start_tiles(
     enough = multiprocessors or 108
     for tile_m, tile_n, warps_m, warps_n in ((128, 128, 4, 2), (64, 128, 2, 2), (64, 64, 2, 2)):
         found = replace(found, tile_m=tile_m, tile_n=tile_n, warps_m=warps_m, warps_n=warps_n)
-        if -(-work.m // tile_m) * -(-work.n // tile_n) * work.batch >= enough:
+        if _tiles(found, work) >= enough:
             break
+    if capability == GROUPS_CAPABILITY and work.item_bytes == 2:
+        for tile_m, tile_n in ((128, 256), (128, 128), (64, 128), (64, 64)):
+            grown = replace(found, instruction="wgmma", tile_m=tile_m, tile_n=tile_n)
+            if _tiles(grown, work) >= enough:
+                return grouped(grown, work)
+        return grouped(grown, work)
     return found
+
+
+def _tiles(schedule: CudaGemm, work: Tiled) -> int:
+    return -(-work.m // schedule.tile_m) * -(-work.n // schedule.tile_n) * work.batch

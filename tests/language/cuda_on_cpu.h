@@ -4,9 +4,13 @@
 // until all others are there too. Asynchronous copies land only when they are waited for.
 #include <math.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <ucontext.h>
 
+#include <algorithm>
+#include <functional>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -23,6 +27,7 @@ static Index threadIdx, blockIdx, blockDim, gridDim;
 struct uint2 { unsigned x, y; };
 struct uint4 { unsigned x, y, z, w; };
 struct float4 { float x, y, z, w; };
+static unsigned __cvta_generic_to_shared(const void* p);
 static inline float __int_as_float(int x) { float y; memcpy(&y, &x, 4); return y; }
 static inline float __uint_as_float(unsigned x) { float y; memcpy(&y, &x, 4); return y; }
 static inline unsigned __float_as_uint(float x) { unsigned y; memcpy(&y, &x, 4); return y; }
@@ -34,6 +39,9 @@ static inline float from_half(unsigned short bits) {
 }
 
 alignas(128) static unsigned char shared_memory[232448];
+static unsigned __cvta_generic_to_shared(const void* p) {
+  return (unsigned)(static_cast<const unsigned char*>(p) - shared_memory);
+}
 
 // --- fibers ---
 struct Fiber {

@@ -11,8 +11,9 @@ from types import MappingProxyType
 import torch
 
 from kernelpro.language import emit_cuda
-from kernelpro.language.cuda_tiles import Launch
+from kernelpro.language.cuda_tiles import Launch, TensorMap
 from kernelpro.language.cuda_tiles_text import TENSOR
+from kernelpro.language.cuda_wgmma import WGMMA
 from kernelpro.language.graph import uses
 from kernelpro.language.lower import lower
 from kernelpro.language.names import Names
@@ -21,6 +22,8 @@ from kernelpro.language.schedule import CudaSchedule
 from kernelpro.language.tiles import CudaGemm, CudaTranspose
 
 HEADER = Path(__file__).with_name("cuda_on_cpu.h")
+WARP_GROUPS = Path(__file__).with_name("wgmma_on_cpu.h")
+OPERANDS = {"bf16": "bf16", "f16": "f16", "tf32": "float"}
 ELEMENTS = """
 template <> float element<bf16>(const unsigned* words, int at) {
   return value(bf16{(unsigned short)(*words >> 16 * at)});
@@ -35,6 +38,17 @@ template <> float element<float>(const unsigned* words, int) { return __uint_as_
 def translated(source: str) -> str:
     """Replace what only a GPU understands: inline assembly, and dynamic shared memory."""
     source = source.replace(TENSOR.strip(), ELEMENTS)
+    source = source.replace(WGMMA.strip(), WARP_GROUPS.read_text())
+    source = re.sub(
+        r'(_multiply\(.*?\) \{)\n  asm volatile\("wgmma\.mma_async\.sync\.aligned\.m64n\d+k\d+'
+        r'\.f32\.(\w+)\..*?, 1, 1, 1(?:, (\d), (\d))?;".*?\n\}',
+        lambda m: f"{m[1]} emulated_wgmma<{OPERANDS[m[2]]}, {m[3] or 0}, {m[4] or 0}>(d, x, w); }}",
+        source,
+        flags=re.S,
+    )
+    source = re.sub(r'asm volatile\("(setmaxnreg|fence)\.[^;]*;.*?\);', "", source)
+    source = re.sub(r"const __grid_constant__ TensorMap (\w+)", r"const TensorMap* \1_", source)
+    source = re.sub(r"copy_box\((.*?), (left|right)_map,", r"copy_box(\1, *\2_map_,", source)
     source = re.sub(
         r'float y;\n  asm\("cvt.f32.f16.*?\n  return y;', "return from_half(x.bits);", source
     )
@@ -58,7 +72,6 @@ def translated(source: str) -> str:
         "float* const kept = reinterpret_cast<float*>(shared_memory);",
     )
     source = re.sub(r"extern __shared__.*", "unsigned char* const shared = shared_memory;", source)
-    source = source.replace("(unsigned)__cvta_generic_to_shared(p)", "0")
     source = source.replace("#pragma unroll\n", "")
     assert "asm" not in source, source[source.index("asm") - 300 :][:600]
     return source
@@ -129,12 +142,31 @@ def outputs(
             given[node.id] = torch.full(node.shape, float("nan")).to(dtype)
     partial = torch.full((max(one.partial for one in launches),), float("nan"))
     pointers = [given[number].data_ptr() for number in Names(graph, region).parameters]
-    array = (ctypes.c_void_p * (len(pointers) + 1))(*pointers, partial.data_ptr())
     loaded = ctypes.CDLL(str(library))
     for one in launches:
+        maps = [_Map.of(each, given[each.operand]) for each in one.maps]
+        places = [*pointers, *map(ctypes.addressof, maps), partial.data_ptr()]
+        array = (ctypes.c_void_p * len(places))(*places)
         loaded[f"start_{one.kernel}"](array)
     found = [(use.node, given[graph.base(use.node)]) for use in uses(graph.outputs)]
     return [tensor.reshape(graph.nodes[number].shape) for number, tensor in found]
+
+
+class _Map(ctypes.Structure):
+    """The emulated copy engine's description of a tensor."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("sizes", ctypes.c_longlong * 3),
+        ("box", ctypes.c_longlong * 2),
+        ("item_bytes", ctypes.c_int),
+        ("rounds", ctypes.c_int),
+    )
+
+    @classmethod
+    def of(cls, told: TensorMap, tensor: torch.Tensor) -> "_Map":
+        rounds = told.format == "tf32"
+        return cls(tensor.data_ptr(), told.sizes, told.box, told.item_bytes, rounds)
 
 
 def _blocks(one: Launch) -> int:

@@ -11,7 +11,15 @@ from kernelpro.language.lower import lower
 from kernelpro.language.parse import ProgramError, parse
 from kernelpro.language.program import text
 from kernelpro.language.rewrites import rewrites
-from kernelpro.language.schedule import KNOBS, CpuSchedule, Limits, family_of, from_knobs, legal
+from kernelpro.language.schedule import (
+    KNOBS,
+    CpuSchedule,
+    Limits,
+    family_of,
+    from_knobs,
+    legal,
+    repaired,
+)
 from kernelpro.language.tiles import TILE_CLASSES, CudaGemm, start_tiles
 from kernelpro.language.writer import check, first_program, reference, start, write_program
 from kernelpro.problems.module import instantiate
@@ -94,6 +102,21 @@ def cuda_work(dtype="bfloat16", k=512, layout="NT"):
         ({"math": "tf32"}, cuda_work("float32", layout="NN"), Limits(tf32=True), "along k"),
         ({"math": "tf32"}, cuda_work(), Limits(tf32=True), "is for float32"),
         ({"split_k": 16, "tile_k": 64}, cuda_work(), Limits(), "has no 16 parts of 64"),
+        ({"instruction": "wgmma"}, cuda_work(), Limits(capability="8.0"), "the GPU has 8.0"),
+        ({"instruction": "wgmma"}, cuda_work("float32"), Limits(), "runs on tensor cores"),
+        ({"instruction": "wgmma", "tile_k": 32}, cuda_work(), Limits(), "needs tile_k=64"),
+        (
+            {"instruction": "wgmma", "tile_k": 64, "tile_n": 64},
+            cuda_work(),
+            Limits(),
+            "32 columns for each of 2 groups",
+        ),
+        (
+            {"instruction": "wgmma", "tile_k": 64, "tile_m": 256, "tile_n": 256, "warps_n": 1},
+            cuda_work(),
+            Limits(),
+            "registers per thread exceed",
+        ),
     ],
 )
 def test_a_product_that_cannot_run_is_refused_with_the_reason(knobs, work, limits, words):
@@ -118,8 +141,20 @@ def test_the_start_is_legal_wherever_a_kernel_is(sizes, dtype):
     case = gemm.Case(name="c", m=m, n=n, k=k, dtype=dtype, after="none")
     (work,) = lower(parse(gemm.program_text(case, "cuda", ""))).works
     assert work.tiled is not None
-    why = legal(start_tiles("cuda", work.tiled, 0, 0, 132), [work], Limits(shared_bytes=101376))
-    assert not why or "do not divide into copies" in why
+    for limits in (Limits(shared_bytes=101376), Limits(shared_bytes=232448, capability="9.0")):
+        begun = start_tiles("cuda", work.tiled, 0, 0, 132, limits.capability)
+        why = legal(begun, [work], limits)
+        assert not why or "do not divide into copies" in why
+    assert (begun.instruction == "wgmma") == (dtype == "bfloat16")
+
+
+@pytest.mark.parametrize("knob", sorted(set(KNOBS["cuda gemm"]) - {"instruction", "math"}))
+def test_whatever_the_other_knobs_are_they_follow_the_instruction(knob):
+    (work,) = cuda_work(k=4096)
+    limits = Limits(shared_bytes=232448, capability="9.0")
+    for value in KNOBS["cuda gemm"][knob]:
+        changed = from_knobs("cuda gemm", {knob: value, "instruction": "wgmma"})
+        assert not legal(repaired(changed, work), [work], limits)
 
 
 def test_every_knob_of_products_and_transposes_is_on_the_page():
@@ -219,6 +254,7 @@ def test_tensor_cores_for_float32_need_the_policy(make_problem):
 # --- CUDA, thread by thread ----------------------------------------------------------------------
 
 TINY = "tile_m=32, tile_n=32, warps_m=1, warps_n=1"
+GROUPS = "instruction='wgmma', tile_k=64"
 
 
 @pytest.mark.parametrize(
@@ -270,6 +306,58 @@ TINY = "tile_m=32, tile_n=32, warps_m=1, warps_n=1"
             5e-3,
         ),
         (gemm.Case(name="turn", m=37, n=50, k=0, batch=3, after="none", knobs="tile=16"), 0.0),
+        (
+            gemm.Case(
+                name="groups_nt",
+                m=136,
+                n=200,
+                k=328,
+                dtype="bfloat16",
+                after="residual",
+                knobs=GROUPS + ", tile_m=128, tile_n=128, warps_n=2, stages=2",
+            ),
+            1.5e-2,
+        ),
+        (
+            gemm.Case(
+                name="groups_tn",
+                m=72,
+                n=264,
+                k=136,
+                dtype="float16",
+                layout="TN",
+                batch=2,
+                after="none",
+                knobs=GROUPS + ", tile_m=64, tile_n=256, warps_n=1, stages=3",
+            ),
+            2e-3,
+        ),
+        (
+            gemm.Case(
+                name="groups_split",
+                m=64,
+                n=72,
+                k=320,
+                dtype="bfloat16",
+                layout="NN",
+                after="bias",
+                knobs=GROUPS + ", tile_m=64, tile_n=128, warps_n=1, stages=2, split_k=2",
+            ),
+            1.5e-2,
+        ),
+        (
+            gemm.Case(
+                name="groups_tf32",
+                m=72,
+                n=68,
+                k=100,
+                after="bias",
+                precision="tf32",
+                knobs="instruction='wgmma', math='tf32', tile_m=64, tile_n=64, tile_k=32, "
+                "warps_n=1, stages=2",
+            ),
+            5e-3,
+        ),
     ],
     ids=lambda value: value.name if isinstance(value, gemm.Case) else "",
 )
