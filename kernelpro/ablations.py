@@ -53,6 +53,7 @@ class Arm:
 BASE = Arm(factor="", name="base")
 ARMS = (
     Arm(factor="feedback", name="feedback_metrics", feedback="metrics"),
+    Arm(factor="feedback", name="feedback_asked", feedback="asked"),
     Arm(factor="feedback", name="feedback_none", feedback="none"),
     Arm(factor="policy", name="policy_epsilon_greedy", policy="epsilon_greedy"),
     Arm(factor="policy", name="policy_greedy", policy="greedy"),
@@ -60,7 +61,11 @@ ARMS = (
     Arm(factor="sol", name="sol_stop_on", stop_ratio=AT_SPEED_OF_LIGHT),
     Arm(factor="memory", name="memory_on", lessons=True),
 )
-"""Base: findings, mcts, no stop at the speed of light, no lessons of other problems."""
+"""Base: findings, mcts, no stop at the speed of light, no lessons of other problems.
+
+Told unasked against told when asked is `feedback_asked`. Both measure the same, so candidates are
+what it costs, not seconds: see `kernelpro.search.brief.Feedback`.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

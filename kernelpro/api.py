@@ -212,7 +212,8 @@ def search(
         policy: `mcts`, `epsilon_greedy`, `greedy`, `best_of_n`, `map_elites`, `random`, or one
             that a plugin gives.
         feedback: what proposers are shown of a parent's profile: `findings` (with the metrics),
-            `metrics` alone, or `none`; the last two are for ablations.
+            `metrics` alone, `asked` (nothing until they ask) or `none`; all but the first are for
+            ablations.
         precision: what float32 may be computed with: `strict`, `tf32` or `bf16`.
         block: names of plugins to leave out.
         lessons: `off`, `on` (the user's own file) or a lessons file: what earlier searches saw is

@@ -12,13 +12,18 @@ from kernelpro.models.settings import ModelSettings
 from kernelpro.models.tape import Tape, beside
 from kernelpro.records import Machine, Problem, Proposal, Step
 from kernelpro.search import memory
-from kernelpro.search.brief import brief, step_seed
+from kernelpro.search.brief import Feedback, brief, step_seed
 from kernelpro.search.tree import Tree
 from kernelpro.settings import resolve
 
 
 def proposal(
-    problem: Problem, machine: Machine, steps: Sequence[Step], node: int, seed: int
+    problem: Problem,
+    machine: Machine,
+    steps: Sequence[Step],
+    node: int,
+    seed: int,
+    feedback: Feedback = Feedback.FINDINGS,
 ) -> Proposal:
     """The proposal of the next candidate from a node.
 
@@ -28,6 +33,7 @@ def proposal(
         steps: all steps, in order.
         node: index of the step to go on from.
         seed: of the next step.
+        feedback: the search's.
 
     Raises:
         KernelproError: there is no such node.
@@ -46,6 +52,7 @@ def proposal(
         machine=machine,
         seed=seed,
         sol_us=root.sol_us if root is not None else 0.0,
+        feedback=feedback,
     )
     return replace(told_of, seed=seed)
 
@@ -63,7 +70,12 @@ def text(memory_file: Path, node: int, form: str | None = None) -> str:
     """
     recorded, steps = memory.read(memory_file)
     told_of = proposal(
-        recorded.problem, recorded.machine, steps, node, step_seed(recorded.seed, len(steps))
+        recorded.problem,
+        recorded.machine,
+        steps,
+        node,
+        step_seed(recorded.seed, len(steps)),
+        Feedback(recorded.settings.get("feedback", Feedback.FINDINGS)),
     )
     settings = resolve("models", ModelSettings, recorded.settings.get("models"))
     form = form or prompt.first_role(told_of, settings.workflow)

@@ -118,20 +118,43 @@ def worth(steps: Sequence[Step]) -> dict[str, tuple[int, float]]:
 
     A child of the reference changes the first candidate that was made of it, not the reference.
     """
-    first = next((step for step in steps if step.parent == 0), None)
+    first = _first(steps)
     found: dict[str, tuple[int, float]] = {}
     for step in steps:
         name = change_in(step.candidate.rationale)
-        if not name or step.parent is None or step.evaluation.outcome is Outcome.DUPLICATE:
+        if not name or step.evaluation.outcome is Outcome.DUPLICATE:
             continue
-        changed = steps[step.parent] if step.parent else first
-        if changed is None or changed is step:
+        changed = _changed(steps, step, first)
+        if changed is None:
             continue
         ratio = over_parent(step, changed)
         tries, log_gain = found.get(name, (0, 0.0))
         log_gain += math.log(ratio) if ratio > 0.0 else FAILED_LOG_GAIN
         found[name] = tries + 1, log_gain
     return found
+
+
+def fruitless(steps: Sequence[Step], node: int) -> int:
+    """How many of the latest tries from a node, in a row, were no hits over what they changed."""
+    first, count = _first(steps), 0
+    for step in reversed(steps):
+        if step.parent == node and (changed := _changed(steps, step, first)) is not None:
+            if over_parent(step, changed) >= HIT:
+                break
+            count += 1
+    return count
+
+
+def _first(steps: Sequence[Step]) -> Step | None:
+    """The first candidate that was made of the reference."""
+    return next((step for step in steps if step.parent == 0), None)
+
+
+def _changed(steps: Sequence[Step], step: Step, first: Step | None) -> Step | None:
+    """What a step is a change of; None of the reference and of the first candidate made of it."""
+    if step.parent is None or step is first:
+        return None
+    return steps[step.parent] if step.parent else first
 
 
 def over_parent(step: Step, parent: Step) -> float:

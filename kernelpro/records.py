@@ -7,7 +7,7 @@ in bytes. An expected failure is a value (`Outcome`), never an exception.
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeVar, overload
 
@@ -670,6 +670,9 @@ class Proposal:
         node: index of the parent's step; -1 where it is not known.
         steps: every step of the search so far, in order.
         sol_us: the problem's speed of light on the machine; 0 where it is not known.
+        fruitless: how many of the latest tries from the parent, in a row, gained nothing.
+        held_back: gives the proposal with what is held back of profiles until it is asked for;
+            None where nothing is. Proposers call `ask`.
     """
 
     problem: Problem
@@ -686,6 +689,15 @@ class Proposal:
     node: int = -1
     steps: tuple["Step", ...] = ()
     sol_us: float = 0.0
+    fruitless: int = 0
+    held_back: Callable[[], "Proposal"] | None = field(default=None, repr=False, compare=False)
+
+    def ask(self) -> "Proposal":
+        """The same with all that may be known of profiles; the step will say that it was asked.
+
+        Only a search with feedback `asked` holds anything back; of any other it is the same.
+        """
+        return self if self.held_back is None else replace(self.held_back(), tried=self.tried)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -762,6 +774,8 @@ class Step:
             proposer had a candidate left; they are closed.
         choice: what the choice of the parent rested on; None when that was all earlier steps.
         exhausted_choices: the same for each of the exhausted.
+        asked: whether its proposer asked for the parent's profile, where the search holds that
+            back until then.
     """
 
     index: int
@@ -777,6 +791,7 @@ class Step:
     exhausted: tuple[int, ...] = ()
     choice: Choice | None = None
     exhausted_choices: tuple[Choice, ...] = ()
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

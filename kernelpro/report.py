@@ -19,7 +19,8 @@ class Summary:
         faster: True when the best was confirmed faster than the baseline.
         why: why it is faster, one reason a line.
         holds: what still holds it back, one finding a line.
-        counts: outcomes and how often each came.
+        counts: outcomes and how often each came, and before how many candidates their proposer
+            asked for the profile.
     """
 
     headline: str
@@ -47,6 +48,8 @@ def summarize(
         f"{number} {str(outcome).replace('_', ' ')}"
         for outcome, number in Counter(s.evaluation.outcome for s in steps[1:]).most_common()
     )
+    if asked := sum(step.asked for step in steps):
+        counts += f"; {asked} made after asking for the parent's profile"
     if not steps or best is None or best.evaluation.timing is None:
         return Summary(
             headline=f"{problem.name}: no kernel faster than the baseline was found.",

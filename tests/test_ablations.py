@@ -19,8 +19,18 @@ from kernelpro.ablations import (
     wilcoxon,
 )
 from kernelpro.errors import KernelproError
+from kernelpro.isolation import Hooks
 from kernelpro.lessons.store import Store
+from kernelpro.manager import create_plugin_manager
+from kernelpro.plugins.propose_language import ASK_AFTER
+from kernelpro.ranking import fruitless
 from kernelpro.search import memory
+from kernelpro.search.budget import Budget
+from kernelpro.search.loop import Feedback, Search
+from kernelpro.search.policy import by_name
+from kernelpro.search.recorded import RecordedBench
+from tests.agents.conftest import QUICK
+from tests.search.toy import state
 
 TOY = Path(__file__).parent / "golden" / "toy.v1.jsonl"
 
@@ -103,6 +113,47 @@ def test_every_arm_differs_from_the_base_in_one_setting_alone():
     settings = ("policy", "feedback", "stop_ratio", "lessons")
     for arm in ablations.ARMS:
         assert sum(getattr(arm, name) != getattr(BASE, name) for name in settings) == 1, arm
+
+
+def test_a_search_of_the_reactive_arm_asks_when_tries_gained_nothing(tmp_path):
+    path = tmp_path / "a.jsonl"
+    result = api.search(
+        "row_softmax",
+        target="cpu",
+        sizes={"rows": 512},
+        iterations=7,
+        policy="best_of_n",
+        feedback=next(arm.feedback for arm in ARMS if arm.name == "feedback_asked"),
+        memory_file=path,
+        judge=QUICK,
+        confirm=False,
+    )
+    steps = result.steps
+    assert not steps[1].asked  # the start needs no findings
+    assert steps[0].classification is not None
+    for step in steps[1:]:
+        assert step.parent is not None
+        assert step.asked == (fruitless(steps[: step.index], step.parent) >= ASK_AFTER)
+        assert step.asked or not step.candidate.inspired_by
+    replayed = api.replay(path)
+    assert list(replayed.table()["asked"]) == [step.asked for step in steps]
+
+    # Searched once more on these measurements, it asks for the same, and the tree is the same.
+    recorded, _ = memory.read(path)
+    with memory.create(tmp_path / "again.jsonl", recorded) as journal:
+        again = Search(
+            result.problem,
+            result.machine,
+            hooks=Hooks(*create_plugin_manager()),
+            bench=RecordedBench(steps),
+            memory=journal,
+            policy=by_name("best_of_n"),
+            budget=Budget(iterations=len(steps) - 1),
+            sol_us=steps[0].classification.sol_us,
+            feedback=Feedback(recorded.settings["feedback"]),
+        )
+        again.run()
+    assert state(again.tree) == state(result.tree)
 
 
 def test_the_memory_arm_is_told_what_the_base_saw_of_other_problems(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kernelpro import Candidate, Diagnosis, Evaluation, Outcome, Step, Timing
-from kernelpro.ranking import Credit, credit, joined, shortlist, told, worth
+from kernelpro.ranking import Credit, credit, fruitless, joined, shortlist, told, worth
 
 
 def finding(name, gain=0.5, **fields):
@@ -111,3 +111,18 @@ def test_a_change_is_worth_what_it_gained_over_what_was_changed():
     }
     assert found["unroll 2 -> 4"][1] == pytest.approx(math.log(3 / 2) + math.log(1 / 2))
     assert found["vec 4 -> 8"][1] == pytest.approx(math.log(0.5))
+
+
+def test_tries_are_fruitless_in_a_row_until_one_is_a_hit_over_what_it_changed():
+    steps = [
+        step(0, None, 1.0),
+        step(1, 0, 4.0),  # the start itself is no try
+        step(2, 0, 3.9),  # of the start, though faster than the reference
+        step(3, 1, 4.0),
+        step(4, 1, 4.2, outcome=Outcome.WRONG_RESULT),
+        step(5, 3, 9.0),
+    ]
+    assert [fruitless(steps, node) for node in range(6)] == [1, 2, 0, 0, 0, 0]
+    assert fruitless([*steps, step(6, 1, 4.1)], 1) == 0
+    assert fruitless([*steps, step(6, 1, 4.1), step(7, 1, 4.0)], 1) == 1
+    assert fruitless([], -1) == 0

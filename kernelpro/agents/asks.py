@@ -5,6 +5,7 @@ The file is JSON lines in UTF-8. The first is the header, `{"format": "kernelpro
 one key:
 
 - `{"ask": {"id", "node", "choice", "asked_at"}}`: a task is given out;
+- `{"profile": {"id"}}`: the parent's profile, which the search holds back, was asked for;
 - `{"telling": {"id", "step", "candidate"}}`: its answer is being judged, to be that step;
 - `{"told": {"id", "step"}}`: it was answered by that step;
 - `{"dropped": {"id", "why"}}`: it was given up.
@@ -50,6 +51,7 @@ class Ask:
             judging began.
         step: index of the step that answered it; None while there is none.
         dropped: why it was given up; empty if it was not.
+        profile: whether the parent's profile was asked for, where the search holds it back.
     """
 
     id: str
@@ -59,6 +61,7 @@ class Ask:
     telling: tuple[int, str] | None = None
     step: int | None = None
     dropped: str = ""
+    profile: bool = False
 
     @property
     def open(self) -> bool:
@@ -142,6 +145,12 @@ class Asks:
         )
         self.by_id[ask.id] = ask
         return ask
+
+    def profile(self, ask: str) -> None:
+        """Note that the parent's profile was asked for; a second time changes nothing."""
+        if not self.by_id[ask].profile:
+            self._write({"profile": {"id": ask}})
+            self.by_id[ask] = replace(self.by_id[ask], profile=True)
 
     def telling(self, ask: str, step: int, candidate: str) -> None:
         """Note that an answer is being judged."""
@@ -272,6 +281,8 @@ def _take(asks: dict[str, Ask], value: Mapping[str, Any]) -> None:
         case {"ask": dict(inner)}:
             ask = decode(Ask, inner)
             asks[ask.id] = ask
+        case {"profile": {"id": str(name)}}:
+            asks[name] = replace(asks[name], profile=True)
         case {"telling": {"id": str(name), "step": int(step), "candidate": str(candidate)}}:
             asks[name] = replace(asks[name], telling=(step, candidate))
         case {"told": {"id": str(name), "step": int(step)}}:

@@ -40,6 +40,11 @@ def policy(header: Header) -> Any:
     return restore(header.settings.get("policy", {"name": "mcts"}), plugins.policies())
 
 
+def feedback(header: Header) -> Feedback:
+    """What the search tells of profiles."""
+    return Feedback(header.settings.get("feedback", Feedback.FINDINGS))
+
+
 def told(header: Header, tree: Tree, node: Node) -> Proposal:
     """What is told, from what the memory file alone says."""
     root = tree.root.step.classification
@@ -51,7 +56,7 @@ def told(header: Header, tree: Tree, node: Node) -> Proposal:
         machine=header.machine,
         seed=header.seed,
         sol_us=root.sol_us if root is not None else 0.0,
-        feedback=Feedback(settings.get("feedback", Feedback.FINDINGS)),
+        feedback=feedback(header),
         lessons=_lessons(settings.get("lessons") or {}),
     )
 

@@ -19,6 +19,7 @@ from kernelpro.errors import AgentError, KernelproError, MemoryInUse
 from kernelpro.manager import create_plugin_manager
 from kernelpro.records import Confirmation, Step
 from kernelpro.search import memory
+from kernelpro.search.brief import Feedback
 from kernelpro.search.budget import Budget
 from kernelpro.search.format import Contents
 from kernelpro.search.loop import Search
@@ -99,15 +100,38 @@ class Driven:
         with self._tasks() as (_, asks):
             return [ask for ask in asks.by_id.values() if ask.step is not None]
 
-    def again(self, name: str) -> Task:
-        """An open task once more, as it was given out; raises as `tell` does."""
+    def again(self, name: str, *, profile: bool = False) -> Task:
+        """An open task once more, as it was given out; raises as `tell` does.
+
+        Args:
+            name: the task's id.
+            profile: ask for the parent's profile where the search holds it back; the answer's step
+                will say so, and the task has it from then on.
+        """
         with self._tasks() as (found, asks):
             ask = asks.wanted(name)
+            if profile and choosing.feedback(found.header) is Feedback.ASKED:
+                asks.profile(ask.id)
+                ask = asks.wanted(name)
         tree = Tree(found.steps[: ask.choice.steps])
         for node in ask.choice.under_way:
             tree.begin(node)
         proposal = choosing.told(found.header, tree, tree[ask.node])
+        if ask.profile:
+            proposal = proposal.ask()
         return task.make(ask, self.path, proposal, choosing.models(found))
+
+    def looked_at(self, node: int | None) -> None:
+        """Note that a step's profile was read: for open tasks from it, the same as asking for it.
+
+        Raises:
+            KernelproError: the memory file or its tasks cannot be read.
+        """
+        if choosing.feedback(memory.contents(self.path).header) is Feedback.ASKED:
+            with self._tasks() as (_, asks):
+                for ask in asks.open:
+                    if ask.node == node:
+                        asks.profile(ask.id)
 
     def drop(self, name: str, why: str = "it was given up") -> None:
         """Give an open task up; raises as `tell` does."""
@@ -173,7 +197,9 @@ class Driven:
                     engine.tree.begin(each.node)
             stage("judging")
             engine.tree.end(ask.node)
-            step = engine.take(candidate, ask.node, engine.stopwatch(), choice=ask.choice)
+            step = engine.take(
+                candidate, ask.node, engine.stopwatch(), choice=ask.choice, asked=ask.profile
+            )
             with Asks(self.path) as asks:
                 asks.told(ask.id, step.index)
         self._note(engine.complaints)

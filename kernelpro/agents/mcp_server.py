@@ -20,13 +20,14 @@ from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import Field
 
 from kernelpro import __version__, runs
-from kernelpro.agents import task, verdict, views
+from kernelpro.agents import choosing, task, verdict, views
 from kernelpro.agents.driven import Driven
 from kernelpro.agents.jobs import Job, Jobs, Stage
 from kernelpro.code_search import answers
 from kernelpro.code_search.library import Library
 from kernelpro.code_search.settings import CodeSearchSettings
 from kernelpro.errors import AgentError, KernelproError
+from kernelpro.search.brief import Feedback
 from kernelpro.search.tree import Tree
 from kernelpro.settings import resolve
 
@@ -202,10 +203,11 @@ def _add_views(made: MCPServer, search: Driven, jobs: Jobs) -> None:
     ) -> dict[str, Any]:
         """Get the fastest accepted candidate with its source."""
         if not confirm:
-            return await _aside(views.best, search.path)
+            return await _looked(search, views.best)
 
         def work(stage: Stage) -> dict[str, Any]:
             winner, confirmations = search.confirm(stage)
+            search.looked_at(winner.index if winner is not None else None)
             return views.of_winner(runs.read(search.path)[0], winner, confirmations)
 
         return jobs.begin("confirm", "confirm", work).values()
@@ -214,7 +216,7 @@ def _add_views(made: MCPServer, search: Driven, jobs: Jobs) -> None:
     @_said
     async def diagnose(step: Step = None) -> dict[str, Any]:
         """Get what the detectors said of a step: bottleneck, why, gain, where, what to do."""
-        return await _aside(views.diagnose, search.path, step)
+        return await _looked(search, views.diagnose, step)
 
     @made.tool()
     @_said
@@ -225,7 +227,7 @@ def _add_views(made: MCPServer, search: Driven, jobs: Jobs) -> None:
         ] = False,
     ) -> dict[str, Any]:
         """Get the metrics of a step and its place on the roofline."""
-        kept = await _aside(views.profile, search.path, step)
+        kept = await _looked(search, views.profile, step)
         if not deep:
             return kept
 
@@ -274,9 +276,22 @@ def _add_code_search(made: MCPServer, read: list[str]) -> None:
 
 def _told(path: Path, index: int) -> dict[str, Any]:
     """What became of the answer that is this step."""
-    steps = runs.read(path)[0].steps
-    best = Tree(steps).best()
-    return verdict.values(steps[index], best.step if best else None)
+    found = runs.read(path)[0]
+    best = Tree(found.steps).best()
+    return verdict.values(
+        found.steps[index],
+        best.step if best else None,
+        findings=choosing.feedback(found.header) is Feedback.FINDINGS,
+    )
+
+
+async def _looked(
+    search: Driven, view: Callable[..., dict[str, Any]], *step: Any
+) -> dict[str, Any]:
+    """A view of one step's profile, once it is noted that it was looked at."""
+    shown = await _aside(view, search.path, *step)
+    await _aside(search.looked_at, shown["step"])
+    return shown
 
 
 def _earlier(search: Driven, name: str) -> dict[str, Any]:

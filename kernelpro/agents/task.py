@@ -70,6 +70,13 @@ def command(task: Task) -> str:
     return f"python -m kernelpro tell {task.ask.id} answer.py --memory {task.memory}"
 
 
+def asking(task: Task) -> str:
+    """What to type for what is held back of the parent's profile; empty where nothing is."""
+    if task.proposal.held_back is None:
+        return ""
+    return f"python -m kernelpro ask {task.memory} --profile {task.ask.id}"
+
+
 def markdown(task: Task) -> str:
     """The task as Markdown."""
     proposal = task.proposal
@@ -84,6 +91,7 @@ def markdown(task: Task) -> str:
         "`--note TEXT` says in a line what was changed, `--finding NAME` which finding it acts on; "
         "both are told to whoever comes next.",
         "",
+        *_held_back(task),
         *task.prompt.shared,
         "",
         "## The parent",
@@ -140,7 +148,20 @@ def values(task: Task) -> dict[str, Any]:
         "lessons": [encode(lesson) for lesson in proposal.lessons],
         "rules": "\n\n".join(task.prompt.shared),
         "answer_with": command(task),
+        "ask_profile_with": asking(task),
     }
+
+
+def _held_back(task: Task) -> list[str]:
+    if task.proposal.held_back is None:
+        return []
+    return [
+        "What the profiler saw of the parent is told when you ask for it, and the step will say "
+        f"that you did: by the tool `diagnose` with step {task.ask.node}, or by",
+        "",
+        f"    {asking(task)}",
+        "",
+    ]
 
 
 def _problem(problem: Problem) -> dict[str, Any]:

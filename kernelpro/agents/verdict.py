@@ -9,8 +9,14 @@ from kernelpro.report import duration
 from kernelpro.serial import encode
 
 
-def text(step: Step, best: Step | None) -> str:
-    """In words: outcome, time, why it failed or what to do next."""
+def text(step: Step, best: Step | None, *, findings: bool = True) -> str:
+    """In words: outcome, time, why it failed or what to do next.
+
+    Args:
+        step: what the answer became.
+        best: the fastest accepted step so far.
+        findings: whether the search tells findings unasked.
+    """
     evaluation = step.evaluation
     timing = evaluation.timing
     words = str(evaluation.outcome).replace("_", " ")
@@ -25,15 +31,17 @@ def text(step: Step, best: Step | None) -> str:
         lines += failure(step.candidate, evaluation).splitlines()[1:]
     elif evaluation.message:
         lines.append(evaluation.message)
-    lines += [parts.finding(found) for found in step.diagnoses[: parts.FINDINGS]]
+    told = step.diagnoses[: parts.FINDINGS] if findings else ()
+    lines += [parts.finding(found) for found in told]
     if best is not None and best.evaluation.timing is not None:
         lines.append(f"best so far: step {best.index}, {best.evaluation.timing.speedup:.2f}x")
     return "\n".join(lines)
 
 
-def values(step: Step, best: Step | None) -> dict[str, Any]:
-    """As plain values that json can write."""
+def values(step: Step, best: Step | None, *, findings: bool = True) -> dict[str, Any]:
+    """As plain values that json can write; arguments as of `text`."""
     evaluation = step.evaluation
+    told = step.diagnoses[: parts.FINDINGS] if findings else ()
     return {
         "step": step.index,
         "parent": step.parent,
@@ -43,7 +51,7 @@ def values(step: Step, best: Step | None) -> dict[str, Any]:
         "timing": encode(evaluation.timing),
         "faster": evaluation.timing is not None and evaluation.timing.faster,
         "reward": step.reward,
-        "diagnoses": [encode(found) for found in step.diagnoses[: parts.FINDINGS]],
-        "text": text(step, best),
+        "diagnoses": [encode(found) for found in told],
+        "text": text(step, best, findings=findings),
         "best": None if best is None else best.index,
     }

@@ -88,6 +88,17 @@ def add_without(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_feedback(parser: argparse.ArgumentParser) -> None:
+    """Add the option that says what proposers are shown of a parent's profile."""
+    parser.add_argument(
+        "--feedback",
+        default="findings",
+        choices=("findings", "metrics", "asked", "none"),
+        help="what proposers are shown of a profile: findings (default) with the metrics; for "
+        "ablations the metrics alone, all of it once they have asked, or none",
+    )
+
+
 def add_lessons(parser: argparse.ArgumentParser, text: str) -> None:
     """Add the option that names a lessons file."""
     parser.add_argument("--lessons", metavar="FILE", help=text)

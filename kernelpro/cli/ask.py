@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from kernelpro.cli.arguments import (
+    add_feedback,
     add_judge_options,
     add_lessons,
     add_precision,
@@ -39,8 +40,15 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
     add_judge_options(command)
     add_lessons(command, "FILE, `on` or `off`, as for `search`; of a new search")
     command.add_argument("--policy", default="mcts", help="of a new search, as for `search`")
+    add_feedback(command)
     what = command.add_mutually_exclusive_group()
     what.add_argument("--again", metavar="ID", help="print an open task once more")
+    what.add_argument(
+        "--profile",
+        metavar="ID",
+        help="print an open task with what was held back of the parent's profile (--feedback "
+        "asked); its step will say that this was asked for",
+    )
     what.add_argument("--drop", metavar="ID", help="give an open task up")
     what.add_argument("--list", action="store_true", help="print the open tasks, one a line")
     command.add_argument("--json", action="store_true", help="print JSON instead of Markdown")
@@ -64,7 +72,10 @@ def run(args: argparse.Namespace) -> int:
         if args.drop is not None:
             search.drop(args.drop)
             return 0
-        made = search.ask() if args.again is None else search.again(args.again)
+        if (name := args.profile or args.again) is not None:
+            made = search.again(name, profile=args.profile is not None)
+        else:
+            made = search.ask()
         print(json.dumps(task.values(made), indent=1) if args.json else task.markdown(made))
     return 0
 
@@ -82,7 +93,7 @@ def place(args: argparse.Namespace) -> Path:
         if args.memory is not None:
             raise AgentError(f"{name} is a memory file, so --memory cannot be given besides")
         return Path(name)
-    for flag in ("again", "drop", "list"):
+    for flag in ("again", "profile", "drop", "list"):
         if getattr(args, flag, None):
             raise AgentError(f"--{flag} needs the memory file of a search, but found {name!r}")
     from kernelpro import api
@@ -97,6 +108,7 @@ def place(args: argparse.Namespace) -> Path:
         precision=args.precision,
         judge=judge_settings(args),
         policy=args.policy,
+        feedback=args.feedback,
         lessons=args.lessons,
         confirm=False,
     )

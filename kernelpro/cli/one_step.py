@@ -59,6 +59,7 @@ def _origin(step: Step, parent: Step | None) -> str:
         return f"step {step.index}, candidate {candidate.id}: the baseline"
     by = f" by {candidate.author}" if candidate.author else ""
     asked = f", as {candidate.inspired_by} asks" if candidate.inspired_by else ""
+    asked += ", after asking for that one's profile" if step.asked else ""
     closed = (
         f"; found nothing left for {', '.join(map(str, step.exhausted))}" if step.exhausted else ""
     )

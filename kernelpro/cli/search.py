@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from kernelpro.cli.arguments import (
+    add_feedback,
     add_judge_options,
     add_lessons,
     add_precision,
@@ -52,12 +53,7 @@ def register(subparsers: "Subparsers[argparse.ArgumentParser]") -> None:
         help="how to choose what to try next: mcts (default), epsilon_greedy, greedy, best_of_n, "
         "map_elites, random",
     )
-    command.add_argument(
-        "--feedback",
-        default="findings",
-        choices=("findings", "metrics", "none"),
-        help="what proposers are shown of a profile (default: findings; others for ablations)",
-    )
+    add_feedback(command)
     add_lessons(
         command,
         "FILE, `on` (your own file) or `off`: tell proposers what earlier searches of like "

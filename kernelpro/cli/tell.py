@@ -39,10 +39,11 @@ def run(args: argparse.Namespace) -> int:
     """Judge the answer and print what became of it."""
     import json
 
-    from kernelpro.agents import asks, verdict
+    from kernelpro.agents import asks, choosing, verdict
     from kernelpro.agents.driven import Driven
     from kernelpro.records import Outcome
     from kernelpro.search import memory
+    from kernelpro.search.brief import Feedback
     from kernelpro.search.tree import Tree
 
     path = args.memory or asks.find(args.id, (Path("runs"), Path()))
@@ -56,11 +57,14 @@ def run(args: argparse.Namespace) -> int:
             author=args.author,
             stage=lambda stage: print(f"{stage} ...", file=sys.stderr),
         )
-        best = Tree(memory.contents(path).steps).best()
+        found = memory.contents(path)
+        node = Tree(found.steps).best()
+        best = node.step if node else None
+        told = choosing.feedback(found.header) is Feedback.FINDINGS
         if args.json:
-            print(json.dumps(verdict.values(step, best.step if best else None), indent=1))
+            print(json.dumps(verdict.values(step, best, findings=told), indent=1))
         else:
-            print(verdict.text(step, best.step if best else None))
+            print(verdict.text(step, best, findings=told))
             for sentence in search.complaints:
                 print(f"note: {sentence}")
     return 0 if step.evaluation.outcome is Outcome.ACCEPTED else 1

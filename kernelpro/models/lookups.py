@@ -1,5 +1,6 @@
 """What a role may look up before it answers: `search_code` and `read_file` on a tree of sources.
 
+`read_profile` is another where a search holds the parent's profile back until it is asked for.
 Which files were read is kept in the second line of the candidate's rationale, so that the memory
 file and later prompts know what helped.
 """
@@ -38,8 +39,18 @@ READ = Tool(
         "required": ["path"],
     },
 )
+PROFILE = Tool(
+    name="read_profile",
+    description="Read what the profiler saw of the source to change: findings, with what could be "
+    "gained, and what stops further gain.",
+    schema={
+        "type": "object",
+        "properties": {"why": {"type": "string", "description": "What you want to know."}},
+        "required": ["why"],
+    },
+)
 TOOLS = (SEARCH, READ)
-NAMES = frozenset(tool.name for tool in TOOLS)
+NAMES = frozenset(tool.name for tool in (*TOOLS, PROFILE))
 
 FILES = 6
 """Files that a rationale names, and discoveries that a prompt tells of, at most. Own choice."""

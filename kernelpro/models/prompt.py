@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from kernelpro.errors import ModelError
 from kernelpro.models import exemplars, parts, roles
-from kernelpro.models import lookups as look
-from kernelpro.models.exchange import Message, Request, estimate_tokens
+from kernelpro.models.exchange import Message, Request, Tool, estimate_tokens
 from kernelpro.models.settings import ModelSettings
 from kernelpro.models.windows import window
 from kernelpro.records import Outcome, Proposal
@@ -71,7 +70,7 @@ class Prompt:
         form: name of the template: the role, or `single`.
         shared: blocks that are the same in every prompt of the search.
         own: the rest, what siblings share before what they do not.
-        tokens: estimated tokens by part, those left out not among them.
+        parts: text of each part, those left out and empty ones not among them.
         dropped: names of parts that were left out for the limit.
         limit: estimated tokens that it may have.
     """
@@ -80,9 +79,14 @@ class Prompt:
     form: str
     shared: tuple[str, ...]
     own: tuple[str, ...]
-    tokens: Mapping[str, int]
+    parts: Mapping[str, str]
     dropped: tuple[str, ...]
     limit: int
+
+    @property
+    def tokens(self) -> Mapping[str, int]:
+        """Estimated tokens by part."""
+        return {name: estimate_tokens(text) for name, text in self.parts.items()}
 
     @property
     def total(self) -> int:
@@ -94,7 +98,7 @@ class Prompt:
         settings: ModelSettings,
         more: tuple[Message, ...] = (),
         *,
-        lookups: bool = False,
+        lookups: tuple[Tool, ...] = (),
         free: bool = False,
     ) -> Request:
         """The request that asks it.
@@ -102,17 +106,17 @@ class Prompt:
         Args:
             settings: limits.
             more: the turns that follow.
-            lookups: whether this search has a tree to look things up in; so all its prompts have
-                the same tools, and a provider's cache holds.
+            lookups: tools to look things up with: the same for all prompts of a search, so that
+                a provider's cache holds.
             free: whether something may be looked up now.
         """
         return Request(
             role=self.role,
             shared=self.shared,
             messages=(Message(role="user", parts=self.own), *more),
-            tools=roles.TOOLS + (look.TOOLS if lookups else ()),
+            tools=roles.TOOLS + lookups,
             tool=roles.FORM[self.form].name,
-            free=lookups and free,
+            free=free,
             max_tokens=settings.max_answer(self.role),
             temperature=settings.temperature(self.role),
         )
@@ -194,7 +198,7 @@ def build(
             form=form,
             shared=shared,
             own=own,
-            tokens={name: estimate_tokens(text) for name, text in blocks.items() if text},
+            parts={name: text for name, text in blocks.items() if text},
             dropped=tuple(name for name in without if texts[name]),
             limit=limit,
         )
@@ -204,6 +208,12 @@ def build(
         f"the prompt of role {role} has about {prompt.total} tokens with all left out that may be, "
         f"but {limit} are allowed; raise [models] {role}_prompt_tokens"
     )
+
+
+def beyond(fuller: Prompt, shown: Prompt) -> str:
+    """What one prompt says that another of the same role and parent does not; may be empty."""
+    more = [text for name, text in fuller.parts.items() if text != shown.parts.get(name)]
+    return "\n".join(more)
 
 
 def _fill(

@@ -26,6 +26,9 @@ NO_CANDIDATE = "# No candidate:"
 LOOKING = ("plan", "code")
 """Roles that may look things up; debug has its evidence."""
 
+NO_PROFILE = "Nothing more is known of it."
+"""What `read_profile` gives where the prompt has it all, or the parent was not profiled."""
+
 REPEATED_CHARACTERS = 60_000
 """So much of an answer is repeated to the model when it is sent back. Own choice."""
 
@@ -60,7 +63,10 @@ class Run:
     def __init__(self, team: "Team", talk: Talk, proposal: Proposal, direction: str) -> None:
         self.team, self.talk, self.proposal, self.direction = team, talk, proposal, direction
         self.turn = 0
+        self.instruction = ""  # the plan's
         self.read: list[str] = []  # files that were looked up
+        self.reactive = proposal.held_back is not None
+        self.told = False  # the parent's profile, which later prompts of the talk then have
 
     def make(self) -> Made:
         """Go through the turns; raises what `Team.answer` does."""
@@ -98,7 +104,7 @@ class Run:
         known = {d.detector for d in self.proposal.diagnoses}
         inspired = finding if finding in known else ""
         places = ", ".join(plan["names"]) or "nothing else"
-        instruction = f"```\n{ground.text}```\nAdvice: {advice}\nMay also change: {places}."
+        self.instruction = f"```\n{ground.text}```\nAdvice: {advice}\nMay also change: {places}."
 
         def checked_code(fields: Mapping[str, Any]) -> dict[str, Any]:
             source = _text(fields)
@@ -106,18 +112,18 @@ class Run:
 
         rationale = title if title == advice else f"{title}: {advice}"
         try:
-            code = self._ask(self._prompt("code", instruction), checked_code)
+            code = self._ask(self._prompt("code"), checked_code)
         except Failure as failure:
             return self._failed(f"{title}: {failure}", failure.source, inspired)
         return Made(candidate=self._candidate(code["source"], rationale, "code", inspired))
 
-    def _prompt(self, form: str, instruction: str = "") -> Prompt:
+    def _prompt(self, form: str) -> Prompt:
         return prompt.build(
             form,
             self.proposal,
             self.team.settings,
             direction=self.direction,
-            instruction=instruction,
+            instruction=self.instruction,
         )
 
     def _ask(
@@ -163,11 +169,16 @@ class Run:
     ) -> tuple[Answer, tuple[Message, ...]]:
         """The answer to a prompt, once the role has looked up what it wanted to; and the turns."""
         settings, tree = self.team.settings, self.team.library_for(self.proposal.problem)
-        offered = tree is not None and asked.role in LOOKING
+        tools = (
+            *(lookups.TOOLS if tree is not None else ()),
+            *((lookups.PROFILE,) if self.reactive else ()),
+        )
+        rounds = settings.tool_rounds if tree is not None else 0
+        rounds += self.reactive and not self.told
         made = sum(message.call is not None for message in more)
         while True:
-            free = offered and made < settings.tool_rounds
-            request = asked.request(settings, more, lookups=tree is not None, free=free)
+            free = asked.role in LOOKING and made < rounds
+            request = asked.request(settings, more, lookups=tools, free=free)
             answer = self.team.answer(self.talk, self.turn, request)
             self.turn += 1
             # A tape that is replayed has looked up what it has, whatever is at hand now.
@@ -181,9 +192,11 @@ class Run:
             made += 1
             name = answer.call or f"call-{made}"
             call = Call(id=name, tool=answer.tool, arguments=answer.arguments)
-            text = self._looked_up(name)
-            if text is None:
-                text = lookups.run(tree, call, settings.lookup_characters)
+            found = None
+            if call.tool == lookups.PROFILE.name:
+                found = self._profile(asked)  # in a replay too: what follows rests on it
+            if (text := self._looked_up(name)) is None:
+                text = found or lookups.run(tree, call, settings.lookup_characters)
             if path := lookups.read_by(call, text):
                 self.read.append(_clean(path))
             more = (
@@ -191,6 +204,11 @@ class Run:
                 Message(role="assistant", parts=(), call=call),
                 Message(role="user", parts=(text,), result_of=name),
             )
+
+    def _profile(self, shown: Prompt) -> str:
+        """Ask for the parent's profile: what the prompt would have said of it besides."""
+        self.proposal, self.told = self.proposal.ask(), True
+        return prompt.beyond(self._prompt(shown.form), shown) or NO_PROFILE
 
     def _looked_up(self, name: str) -> str | None:
         """What a look-up gave when it was made, if the tape has it; None where it has not."""

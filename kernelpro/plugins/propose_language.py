@@ -4,10 +4,11 @@ It needs no model and no key. A candidate carries its program as a comment, from
 proposal starts; nothing else is remembered between calls.
 """
 
+import itertools
 import random
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kernelpro import Candidate, Diagnosis, Proposal, hookimpl
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from kernelpro.language.writer import Prepared
 
 AUTHOR = "language"
+
+ASK_AFTER = 2
+"""A search that tells findings only when asked is asked after so many tries in a row from a parent
+that gained nothing, and when nothing else is left. Own choice: one such try may be bad luck, and
+policies seldom spend more than a few on one parent."""
+
 _ONE_AT_A_TIME = threading.Lock()  # torch.export and the caches of traced problems are shared
 
 
@@ -25,6 +32,7 @@ _ONE_AT_A_TIME = threading.Lock()  # torch.export and the caches of traced probl
 def propose(proposal: Proposal) -> Candidate | None:
     """Write the first kernel that was not tried yet: default, diagnosed moves, neighbours.
 
+    Where findings are held back, neighbours come before diagnosed moves until `ASK_AFTER`.
     Lessons of earlier searches, where there are some, order the moves after the default.
     """
     with _ONE_AT_A_TIME:
@@ -73,17 +81,26 @@ def _moves(proposal: Proposal, prepared: "Prepared") -> Iterator[moves.Move]:
         current = writer.start(proposal.problem, proposal.machine, limits)
         works = writer.check(proposal.problem, current, limits).works
         yield moves.Move(program=current, rationale=_start(prepared), strategy=moves.START)
-    found = _asked_and_around(proposal, current, works, limits)
-    yield from moves.by_worth(list(found), proposal.lessons) if proposal.lessons else found
+    if proposal.held_back is not None and proposal.fruitless < ASK_AFTER:
+        yield from _by_lessons(_around(proposal, current, works, limits), proposal)
+    told = proposal.ask()
+    found = itertools.chain(
+        _asked_for(told, current, works, limits), _around(told, current, works, limits)
+    )
+    yield from _by_lessons(found, told)
 
 
-def _asked_and_around(
+def _by_lessons(found: Iterable[moves.Move], proposal: Proposal) -> Iterable[moves.Move]:
+    return moves.by_worth(list(found), proposal.lessons) if proposal.lessons else found
+
+
+def _asked_for(
     proposal: Proposal,
     current: "Program",
     works: Sequence[schedule.Work],
     limits: schedule.Limits,
 ) -> Iterator[moves.Move]:
-    """Moves that findings ask for, the most promising finding's first; then the neighbours."""
+    """Moves that findings ask for, the most promising finding's first."""
     for diagnosis in proposal.diagnoses:
         for action in diagnosis.actions:
             for move in moves.answers(action.name, current, works, limits, _seen(diagnosis)):
@@ -93,6 +110,15 @@ def _asked_and_around(
                     inspired_by=diagnosis.detector,
                     strategy=move.strategy,
                 )
+
+
+def _around(
+    proposal: Proposal,
+    current: "Program",
+    works: Sequence[schedule.Work],
+    limits: schedule.Limits,
+) -> Iterator[moves.Move]:
+    """The neighbours, those whose change was worth most in this search first."""
     around = moves.neighbours(current, works, limits)
     random.Random(proposal.seed).shuffle(around)
     around.sort(key=lambda move: -moves.promise(move.change, proposal.worth))

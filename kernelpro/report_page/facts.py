@@ -90,6 +90,7 @@ def _detail(step: Step, lines: Lines, metrics: Interned) -> dict[str, Any]:
         "id": step.candidate.id,
         "language": step.candidate.language,
         "rationale": step.candidate.rationale,
+        "asked": "the parent's profile" if step.asked else "",
         **_evaluation(step.evaluation),
         "class": step.classification,
         "findings": step.diagnoses,

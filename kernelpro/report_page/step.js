@@ -54,7 +54,7 @@ class StepPanel {
         ["made from", parent && link(parent)],
         ["led to", node.children.length ? [node.children.slice(0, 12).map((c) => [link(c), " "]),
           node.children.length > 12 && `and ${node.children.length - 12} more`] : null],
-        ["author", node.author], ["acts on", node.inspired],
+        ["author", node.author], ["asked for", own.asked], ["acts on", node.inspired],
         ["language", own.language], ["candidate", own.id && el("code", {}, own.id)],
         ["class", own.class && own.class.text],
         ["energy of a call", own.energy &&

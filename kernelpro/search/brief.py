@@ -5,10 +5,11 @@ The loop, outside agents and `kernelpro prompt` all make it here, so that they t
 
 import hashlib
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from enum import StrEnum
 
-from kernelpro.ranking import roofline_class, told, worth
-from kernelpro.records import Attempt, Lesson, Machine, Problem, Profile, Proposal
+from kernelpro.ranking import fruitless, roofline_class, told, worth
+from kernelpro.records import Attempt, Lesson, Machine, Problem, Profile, Proposal, Step
 from kernelpro.search.tree import Node, Tree
 
 Lessons = Callable[[str, frozenset[str]], tuple[Lesson, ...]]
@@ -21,11 +22,39 @@ def no_lessons(roofline: str, findings: frozenset[str]) -> tuple[Lesson, ...]:
 
 
 class Feedback(StrEnum):
-    """How much of a parent's profile a proposer is shown; less than all is for ablations."""
+    """How much of a parent's profile a proposer is shown; less than all is for ablations.
+
+    `asked` is about what is told, not about what is measured: every candidate that a search would
+    profile is profiled all the same, since that needs its own process while the judge has it, long
+    before anyone may ask. Policies see profiles in any case.
+    """
 
     FINDINGS = "findings"  # the few best findings, and the metrics
     METRICS = "metrics"  # the raw metrics alone
-    NONE = "none"  # neither
+    ASKED = "asked"  # nothing, until the proposer asks; then as much as with findings
+    NONE = "none"  # nothing
+
+
+class HeldBack:
+    """What a proposal leaves out until its proposer asks for it.
+
+    Attributes:
+        asked: whether that was done.
+    """
+
+    def __init__(self, told: Proposal) -> None:
+        self.asked = False
+        self._told = told
+
+    def __call__(self) -> Proposal:
+        """All that may be known."""
+        self.asked = True
+        return self._told
+
+
+def was_asked(proposal: Proposal) -> bool:
+    """Whether a proposer asked for what this proposal holds back."""
+    return isinstance(proposal.held_back, HeldBack) and proposal.held_back.asked
 
 
 def brief(
@@ -54,14 +83,14 @@ def brief(
         under_way: ids of candidates that are being measured, which are not to be repeated.
     """
     step = node.step
-    steps = [each.step for each in tree]
-    findings = told(steps, step) if feedback is Feedback.FINDINGS else ()
-    return Proposal(
+    steps = tuple(each.step for each in tree)
+    findings = told(steps, step) if feedback in (Feedback.FINDINGS, Feedback.ASKED) else ()
+    known = Proposal(
         problem=problem,
         machine=machine,
         parent=step.candidate,
         evaluation=step.evaluation,
-        profile=Profile() if feedback is Feedback.NONE else step.profile,
+        profile=step.profile,
         diagnoses=findings,
         tried=frozenset((*tree.first_with, *under_way)),
         attempts=tuple(
@@ -76,9 +105,25 @@ def brief(
         lessons=lessons(roofline_class(step, steps[0]), frozenset(d.detector for d in findings)),
         worth=worth(steps),
         node=node.index,
-        steps=tuple(steps),
+        steps=steps,
         sol_us=sol_us,
+        fruitless=fruitless(steps, node.index),
     )
+    if feedback in (Feedback.FINDINGS, Feedback.METRICS):
+        return known
+    bare = tuple(map(_unprofiled, steps))
+    return replace(
+        known,
+        profile=Profile(),
+        diagnoses=(),
+        steps=bare,
+        lessons=lessons(roofline_class(bare[node.index], steps[0]), frozenset()),
+        held_back=HeldBack(known) if feedback is Feedback.ASKED else None,
+    )
+
+
+def _unprofiled(step: Step) -> Step:
+    return replace(step, profile=Profile(), classification=None, diagnoses=())
 
 
 def step_seed(seed: int, index: int) -> int:

@@ -23,7 +23,7 @@ from kernelpro.records import (
     Step,
 )
 from kernelpro.search.bench import Bench, Measured
-from kernelpro.search.brief import Feedback, Lessons, brief, no_lessons, step_seed
+from kernelpro.search.brief import Feedback, Lessons, brief, no_lessons, step_seed, was_asked
 from kernelpro.search.budget import INTERRUPTED, NOTHING_LEFT, Budget, Reason
 from kernelpro.search.kept import slim
 from kernelpro.search.memory import Memory
@@ -219,7 +219,13 @@ class Search:
             exhausted.append(node.index)
         else:
             return None
-        return self.take(candidate, node.index, watch, exhausted=tuple(exhausted))
+        return self.take(
+            candidate,
+            node.index,
+            watch,
+            exhausted=tuple(exhausted),
+            asked=was_asked(proposal),
+        )
 
     def take(
         self,
@@ -229,6 +235,7 @@ class Search:
         *,
         exhausted: tuple[int, ...] = (),
         choice: Choice | None = None,
+        asked: bool = False,
     ) -> Step:
         """Take a candidate that was made from a node to its step: gate, evaluate, remember.
 
@@ -239,7 +246,13 @@ class Search:
         watch.lap("gate")
         measured = refused or self.evaluate(candidate)
         return self.remember(
-            candidate, measured, parent, watch.phases_s, exhausted=exhausted, choice=choice
+            candidate,
+            measured,
+            parent,
+            watch.phases_s,
+            exhausted=exhausted,
+            choice=choice,
+            asked=asked,
         )
 
     def stopwatch(self) -> "Stopwatch":
@@ -313,6 +326,7 @@ class Search:
         exhausted: tuple[int, ...] = (),
         choice: Choice | None = None,
         exhausted_choices: tuple[Choice, ...] = (),
+        asked: bool = False,
     ) -> Step:
         """Put a finished step on disk, into the tree, and tell the watchers, in this order.
 
@@ -333,6 +347,7 @@ class Search:
             exhausted=exhausted,
             choice=choice,
             exhausted_choices=exhausted_choices,
+            asked=asked,
         )
         self._in_flight = step
         self.memory.append(step)

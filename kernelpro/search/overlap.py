@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kernelpro.errors import SettingsError
 from kernelpro.records import Candidate, Choice, Proposal
 from kernelpro.search.bench import Measured
+from kernelpro.search.brief import was_asked
 from kernelpro.search.budget import NOTHING_LEFT, Reason
 from kernelpro.search.tree import Node
 from kernelpro.search.utilisation import COMPILERS
@@ -151,6 +152,7 @@ class Overlap:
             exhausted=tuple(index for index, _ in exhausted),
             choice=choice,
             exhausted_choices=tuple(each for _, each in exhausted),
+            asked=was_asked(proposal),
         )
         if refused is None:
             self._measuring.pop(candidate.id).set()

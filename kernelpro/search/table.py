@@ -34,6 +34,7 @@ COLUMNS = (
     "baseline_us",
     "reward",
     "finding",
+    "asked",
     "message",
     "clock_s",
 )
@@ -43,8 +44,9 @@ def steps_table(steps: Iterable[Step]) -> "pd.DataFrame":
     """Return one row for each step.
 
     Columns: those in `COLUMNS`, then one `PHASE_s` of wall seconds for each phase that occurs.
-    `finding` is the first diagnosis' bottleneck. Numbers that were not measured are missing
-    values; `parent` is a nullable integer.
+    `finding` is the first diagnosis' bottleneck; `asked` whether its proposer asked for the
+    parent's profile. Numbers that were not measured are missing values; `parent` is a nullable
+    integer.
     """
     import pandas as pd
 
@@ -96,6 +98,7 @@ def _row(step: Step, depth: int) -> dict[str, Any]:
         "baseline_us": timing.baseline_us if timing else None,
         "reward": step.reward,
         "finding": step.diagnoses[0].bottleneck if step.diagnoses else "",
+        "asked": step.asked,
         "message": step.evaluation.message,
         "clock_s": step.clock_s,
         **{f"{phase}_s": seconds for phase, seconds in step.phases_s.items()},

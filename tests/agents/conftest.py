@@ -1,13 +1,16 @@
 """A real search of a tiny problem with its baseline, and a toy one with computed steps."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from kernelpro import api
 from kernelpro.judge.settings import JudgeSettings
+from kernelpro.search import memory
+from kernelpro.search.brief import Feedback
 from tests.models import scripted
-from tests.search.toy import Setup
+from tests.search.toy import Setup, header
 
 QUICK = JudgeSettings(
     threads=1,
@@ -50,4 +53,14 @@ def toy(tmp_path):
     search = setup.create()
     search.run()
     search.memory.close()
+    return setup.path
+
+
+@pytest.fixture
+def reactive(tmp_path):
+    """The same of a search that holds profiles back until they are asked for."""
+    setup = Setup(tmp_path / "reactive.jsonl", iterations=6, feedback=Feedback.ASKED)
+    told = replace(header(), settings={**header().settings, "feedback": "asked"})
+    with memory.create(setup.path, told) as journal:
+        setup.start(journal, []).run()
     return setup.path

@@ -274,3 +274,69 @@ def test_an_answer_is_judged_like_any_candidate(begun, tmp_path, capsys):
     assert step.evaluation.verdict is not None
     assert step.profile.metrics
     assert first_disagreement(steps, restore(recorded.settings["policy"])) is None
+
+
+def test_a_profile_that_is_held_back_is_told_to_whoever_asks_and_the_step_says_so(
+    reactive, capsys, monkeypatch
+):
+    assert main(["ask", str(reactive), "--json"]) == 0
+    given = json.loads(capsys.readouterr().out)
+    assert (given["diagnoses"], given["anchors"]["finding"]) == ([], "")
+    command = f"python -m kernelpro ask {reactive} --profile {given['id']}"
+    assert given["ask_profile_with"] == command
+    search = Driven(reactive)
+    shown = task.markdown(search.again(given["id"]))
+    assert f"    {command}" in shown
+    assert "lanes" not in shown
+    assert [ask.profile for ask in search.open_tasks()] == [False]
+
+    node = given["parent"]["node"]
+    parent = memory.read(reactive)[1][node]
+    for again in (command.split()[3:], ["ask", str(reactive), "--again", given["id"]]):
+        assert main(again) == 0  # once told, it stays in the task
+        shown = capsys.readouterr().out
+        assert parent.diagnoses[0].bottleneck in shown
+        assert "--profile" not in shown
+    assert beside(reactive).read_text().count('"profile"') == 1
+    assert [ask.profile for ask in search.open_tasks()] == [True]
+
+
+def test_reading_a_step_counts_as_asking_for_the_tasks_from_it_alone(reactive, toy):
+    search = Driven(reactive)
+    ask = search.ask().ask
+    for node in (None, ask.node + 1, 0):
+        search.looked_at(node)
+        assert not search.open_tasks()[0].profile
+    search.looked_at(ask.node)
+    assert search.open_tasks()[0].profile
+    other = Driven(toy)  # which tells everything unasked
+    ask = other.ask().ask
+    before = beside(toy).read_bytes()
+    other.looked_at(ask.node)
+    assert task.asking(other.again(ask.id, profile=True)) == ""
+    assert beside(toy).read_bytes() == before
+
+
+def test_an_answer_after_asking_is_a_step_that_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("KERNELPRO_JUDGE_MAX_TIMING_S", "0.05")
+    path, file = tmp_path / "chain.jsonl", tmp_path / "chain.py"
+    file.write_text(scripted.PROBLEM)
+    (tmp_path / "fast.py").write_text(scripted.FAST)
+    begin = ["ask", str(file), "--memory", str(path), "--target", "cpu", "--feedback", "asked"]
+    for number, flags in enumerate(([*begin, "--json"], ["ask", str(path), "--json"])):
+        assert main(flags) == 0
+        given = json.loads(capsys.readouterr().out)
+        if number == 0:
+            assert main(["ask", str(path), "--profile", given["id"], "--json"]) == 0
+            assert json.loads(capsys.readouterr().out)["diagnoses"]
+        main(["tell", given["id"], str(tmp_path / "fast.py"), "--memory", str(path), "--json"])
+        verdict = json.loads(capsys.readouterr().out)
+        assert verdict["diagnoses"] == []  # of the next parent, perhaps: told when asked for
+    recorded, steps = memory.read(path)
+    assert recorded.settings["feedback"] == "asked"
+    assert [step.asked for step in steps] == [False, True, False]
+    assert steps[1].profile.metrics  # measured all the same
+    assert main(["replay", str(path), "--step", "1"]) == 0
+    assert "made from step 0, after asking for that one's profile" in capsys.readouterr().out
+    assert main(["replay", str(path)]) == 0
+    assert "1 made after asking for the parent's profile" in capsys.readouterr().out

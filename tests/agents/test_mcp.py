@@ -177,3 +177,22 @@ def test_what_cannot_be_served_is_a_sentence(tmp_path, capsys):
         found = capsys.readouterr()
         assert (found.out, found.err.count("\n")) == ("", 1)
         assert said in found.err
+
+
+def test_the_tools_that_show_a_step_are_how_its_profile_is_asked_for(reactive):
+    async def run():
+        parameters = mcp.StdioServerParameters(
+            command=SERVE[0], args=[*SERVE[1:], str(reactive), "--mcp"], env=surroundings()
+        )
+        async with mcp.Client(parameters) as client:
+            given = await call(client, "ask")
+            assert f"by the tool `diagnose` with step {given['node']}" in given["task"]
+            assert "lanes" not in given["task"]
+            before = [ask.profile for ask in Driven(reactive).open_tasks()]
+            seen = await call(client, "diagnose", step=given["node"])
+            return before, seen
+
+    before, seen = asyncio.run(run())
+    assert before == [False]
+    assert seen["diagnoses"][0]["detector"] == "lanes"
+    assert [ask.profile for ask in Driven(reactive).open_tasks()] == [True]

@@ -15,7 +15,8 @@ from kernelpro import (
     problems,
 )
 from kernelpro.language.writer import find
-from kernelpro.plugins.propose_language import propose
+from kernelpro.plugins.propose_language import ASK_AFTER, propose
+from kernelpro.search.brief import HeldBack, was_asked
 
 MACHINE = Machine(target="cpu", device="test", threads=2, cache_bytes=32 << 20)
 
@@ -170,3 +171,52 @@ def test_the_kernel_that_a_finding_names_is_changed_first(where):
     assert before is not None
     changed = [a != b for a, b in zip(program.schedules, before.schedules, strict=True)]
     assert changed == ([False, True] if where else [True, True])
+
+
+def reactive(told, **changes):
+    """The proposal as it is while findings are held back."""
+    return replace(told, diagnoses=(), held_back=HeldBack(replace(told, **changes)), **changes)
+
+
+def test_findings_are_asked_for_when_the_last_tries_gained_nothing():
+    first, before = proposed(proposal())
+    told = proposal(parent=first, tried=frozenset({first.id}), diagnoses=(asking_for("unroll"),))
+    blind = replace(told, diagnoses=())
+    for fruitless in range(ASK_AFTER):
+        asked = reactive(told, fruitless=fruitless)
+        assert propose(asked) == propose(blind)
+        assert not was_asked(asked)
+    asked = reactive(told, fruitless=ASK_AFTER)
+    second, after = proposed(asked)
+    assert was_asked(asked)
+    # Then the move is the one that a proposer makes who was told unasked.
+    unasked, _ = proposed(told)
+    assert (second, second.rationale) == (unasked, unasked.rationale)
+    assert after == replace(before, unroll=2 * before.unroll)
+
+
+def test_findings_are_asked_for_before_a_parent_is_given_up():
+    first, _ = proposed(proposal("mlp_two_layer"))
+    finding = replace(asking_for("smaller_grain"), where="region1")
+    told = proposal("mlp_two_layer", parent=first, diagnoses=(finding,))
+    tried = {first.id}
+    while (candidate := propose(replace(told, diagnoses=(), tried=frozenset(tried)))) is not None:
+        tried.add(candidate.id)
+    wanted = propose(replace(told, tried=frozenset(tried)))
+    asked = reactive(replace(told, tried=frozenset(tried)))
+    assert propose(asked) == wanted
+    assert was_asked(asked)
+
+
+def test_lessons_order_each_part_where_findings_are_held_back():
+    first, _ = proposed(proposal())
+    lessons = (lesson(worth=0.02), lesson("prefetch down", 0.3), lesson("unroll up", 0.0))
+    told = proposal(
+        parent=first,
+        tried=frozenset({first.id}),
+        diagnoses=(asking_for("unroll"),),
+        lessons=lessons,
+    )
+    asked = reactive(told)
+    assert proposed(asked)[0].strategy == "prefetch down"
+    assert not was_asked(asked)

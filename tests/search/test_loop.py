@@ -104,7 +104,75 @@ def test_feedback_says_how_much_of_a_profile_the_proposer_sees(setup, feedback):
     search.run()
     assert any(node.step.diagnoses and node.step.profile for node in search.tree)
     assert any(brief.diagnoses for brief in briefs) == (feedback is Feedback.FINDINGS)
-    assert any(brief.profile for brief in briefs) == (feedback is not Feedback.NONE)
+    shown = feedback in (Feedback.FINDINGS, Feedback.METRICS)
+    assert any(brief.profile for brief in briefs) == shown
+    seen = [step for brief in briefs for step in brief.steps]
+    assert any(s.profile or s.diagnoses or s.classification for s in seen) == shown
+    assert not any(node.step.asked for node in search.tree)
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_what_is_held_back_is_told_when_asked_for_and_the_step_says_so(setup, jobs):
+    told = {}
+
+    class Asking(ToyHooks):
+        def propose(self, proposal):
+            made = super().propose(proposal)
+            if made is None or proposal.seed % 2:
+                return made
+            more = proposal.ask()
+            told[made.id] = (more.parent, more.profile, more.diagnoses, more.held_back)
+            assert more.tried == proposal.tried
+            assert more.steps[more.node].profile == more.profile
+            return made
+
+    setup.hooks, setup.feedback, setup.jobs, setup.iterations = Asking(), Feedback.ASKED, jobs, 12
+    search = setup.create()
+    search.run()
+    assert 0 < len(told) < 12
+    for node in search.tree.since(1):
+        assert node.step.asked == (node.step.candidate.id in told)
+        if node.step.asked:
+            parent = search.tree[node.step.parent].step
+            found = (parent.candidate, parent.profile, parent.diagnoses, None)
+            assert told[node.step.candidate.id] == found
+    _, steps = memory.read(setup.path)
+    assert [step.asked for step in steps] == [node.step.asked for node in search.tree]
+    assert "asked" not in setup.path.read_text().splitlines()[1]  # only where it is true
+
+
+def test_what_is_told_when_asked_for_is_what_findings_tell(setup):
+    search = setup.create()
+    search.run()
+    for node in search.tree:
+        search.feedback = Feedback.FINDINGS
+        whole = search.brief(node)
+        search.feedback = Feedback.NONE
+        bare = search.brief(node)
+        search.feedback = Feedback.ASKED
+        held_back = search.brief(node)
+        assert held_back == bare
+        assert held_back.ask() == whole
+        assert whole.ask() is whole
+
+
+def test_a_search_that_asks_goes_on_as_if_it_had_not_been_stopped(setup):
+    class Asking(ToyHooks):
+        def propose(self, proposal):
+            known = proposal.ask() if proposal.fruitless else proposal
+            return super().propose(known)
+
+    through = another(setup, hooks=Asking(), feedback=Feedback.ASKED).create()
+    through.run()
+    setup.hooks, setup.feedback, setup.iterations = Asking(), Feedback.ASKED, 11
+    search = setup.create()
+    search.run()
+    search.memory.close()
+    resumed = replace(setup, iterations=30).resume()
+    resumed.run()
+    assert state(resumed.tree) == state(through.tree)
+    assert any(node.step.asked for node in resumed.tree)
+    assert not all(node.step.asked for node in resumed.tree.since(1))
 
 
 def test_failures_are_steps_with_an_outcome_and_no_reward(setup):

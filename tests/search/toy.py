@@ -303,6 +303,7 @@ def state(tree: Tree) -> list[tuple[object, ...]]:
             node.step.diagnoses,
             node.step.reward,
             node.step.exhausted,
+            node.step.asked,
             node.visits,
             node.total,
             node.best,
