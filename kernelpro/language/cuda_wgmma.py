@@ -263,4 +263,4 @@ def _folded(text: str, width: int = 92) -> list[str]:
             lines.append("")
         lines[-1] += f"{piece}, "
     lines[-1] = lines[-1].removesuffix(", ")
-    return lines
+    return [line.rstrip() for line in lines]

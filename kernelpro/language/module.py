@@ -106,31 +106,45 @@ MAPS_GLUE = '''
 _driver = ctypes.CDLL("libcuda.so.1")
 
 
-@functools.lru_cache(maxsize=256)
-def _tensor_map(address, sizes, box, item_bytes, kind):
-    """Describe matrices in memory to the copy engine; the 128 bytes and a pointer to them."""
-    space = ctypes.create_string_buffer(192)
-    place = -(-ctypes.addressof(space) // 64) * 64
-    failed = _driver.cuTensorMapEncodeTiled(
-        ctypes.c_void_p(place),
-        ctypes.c_int(kind),
-        ctypes.c_uint32(3),
-        ctypes.c_void_p(address),
-        (ctypes.c_uint64 * 3)(*sizes),
-        (ctypes.c_uint64 * 2)(sizes[0] * item_bytes, sizes[0] * sizes[1] * item_bytes),
-        (ctypes.c_uint32 * 3)(*box, 1),
-        (ctypes.c_uint32 * 3)(1, 1, 1),
-        ctypes.c_int(0),  # not interleaved
-        ctypes.c_int(3),  # chunks of 16 bytes exchanged within 128
-        ctypes.c_int(2),  # the L2 cache fetches 128 bytes
-        ctypes.c_int(0),  # what lies beyond is zeros
-    )
-    if failed:
-        raise ValueError(
-            f"the copy engine takes matrices at multiples of 16 bytes, but found {sizes} elements "
-            f"at address {address} (CUDA error {failed})"
+class _TensorMap:
+    """Describes matrices in memory to the copy engine: 128 bytes that a launch copies."""
+
+    def __init__(self, sizes, box, item_bytes, kind):
+        self.sizes, self.box, self.item_bytes, self.kind = sizes, box, item_bytes, kind
+        self.known = {}
+
+    def at(self, address):
+        """Return a pointer to the description of the matrices at an address."""
+        if address not in self.known:
+            if len(self.known) >= 64:
+                self.known.clear()
+            self.known[address] = self._made(address)
+        return self.known[address][0]
+
+    def _made(self, address):
+        sizes, item_bytes = self.sizes, self.item_bytes
+        space = ctypes.create_string_buffer(192)
+        place = -(-ctypes.addressof(space) // 64) * 64
+        failed = _driver.cuTensorMapEncodeTiled(
+            ctypes.c_void_p(place),
+            ctypes.c_int(self.kind),
+            ctypes.c_uint32(3),
+            ctypes.c_void_p(address),
+            (ctypes.c_uint64 * 3)(*sizes),
+            (ctypes.c_uint64 * 2)(sizes[0] * item_bytes, sizes[0] * sizes[1] * item_bytes),
+            (ctypes.c_uint32 * 3)(*self.box, 1),
+            (ctypes.c_uint32 * 3)(1, 1, 1),
+            ctypes.c_int(0),  # not interleaved
+            ctypes.c_int(3),  # chunks of 16 bytes exchanged within 128
+            ctypes.c_int(2),  # the L2 cache fetches 128 bytes
+            ctypes.c_int(0),  # what lies beyond is zeros
         )
-    return space, cupy.cuda.function.CPointer(place)
+        if failed:
+            raise ValueError(
+                "the copy engine takes matrices at multiples of 16 bytes, but found one at address "
+                f"{address} (CUDA error {failed})"
+            )
+        return cupy.cuda.function.CPointer(place), space
 '''
 
 BEGIN = (
@@ -186,14 +200,12 @@ def candidate_source(
             parts.append(f"_kernels.{name}.restype = None\n")
     else:
         source = emit_cuda.emit(graph, kernels, comment)  # type: ignore[arg-type]  # CudaSchedules
-        options = emit_cuda.options(schedules)
-        loads = (
-            "import ctypes\nimport functools" if "_tensor_map(" in forward else "import functools"
-        )
+        options, maps = emit_cuda.options(schedules), _maps(graph, kernels)
+        loads = "import ctypes\nimport functools" if maps else "import functools"
         parts += [f"{loads}\n\nimport cupy\nimport torch\n\n", body]
         parts += [f'\n\nCUDA_SOURCE = r"""\n{source}"""\n\nCUDA_OPTIONS = {options!r}\n']
         parts.append(CUDA_GLUE)
-        if "_tensor_map(" in forward:
+        if maps:
             parts.append(MAPS_GLUE)
         if "_allow(" in forward:
             parts.append(ALLOW_GLUE.replace("@PORTABLE@", str(PORTABLE_CLUSTER)))
@@ -203,8 +215,24 @@ def candidate_source(
             if not emit_cuda.has_one_kernel(schedule):
                 names = [o.kernel for o in emit_cuda.launches(graph, region, schedule, name)]
             parts += [f'_{one} = _module.get_function("{one}")\n' for one in names]
+        parts += maps
     parts.append("\n" + EXPECT.replace("@DEVICE@", device))
     return "".join(parts)
+
+
+def _maps(graph: Graph, kernels: Sequence[tuple[str, Region, Schedule]]) -> list[str]:
+    """Return the lines that describe kernels' operands to the copy engine, where they use it."""
+    found = []
+    for name, region, schedule in kernels:
+        if not isinstance(schedule, CudaGemm):
+            continue
+        for one in emit_cuda.launches(graph, region, schedule, name):
+            for side, each in zip(("left", "right"), one.maps, strict=False):
+                found.append(
+                    f"_{name}_{side} = _TensorMap({each.sizes}, {each.box}, {each.item_bytes}, "
+                    f"{TENSOR_FORMATS[each.format]})\n"
+                )
+    return found
 
 
 def as_comment(program: str) -> str:
@@ -452,11 +480,8 @@ class _Forward:
         memory = ""
         for one in emit_cuda.launches(self.graph, region, schedule, name):
             given = list(pointers)
-            for each in one.maps:
-                given.append(
-                    f"_tensor_map({self.names[each.operand]}.data_ptr(), {each.sizes}, {each.box}, "
-                    f"{each.item_bytes}, {TENSOR_FORMATS[each.format]})[1]"
-                )
+            for side, each in zip(("left", "right"), one.maps, strict=False):
+                given.append(f"_{name}_{side}.at({self.names[each.operand]}.data_ptr())")
             if one.partial:
                 if not memory:
                     memory = self._fresh(f"{name}_parts")

@@ -198,6 +198,7 @@ GROUP_ROWS = 64  # of the result, for each `wgmma` (PTX ISA 8.0)
 GROUP_COLUMNS = (64, 128, 256)  # that a group's `wgmma` may have here; PTX has every eighth
 GROUPS_CAPABILITY = "9.0"
 MOST_THREADS = 1024  # of a block: CUDA C++ guide
+WGMMA_REGISTERS = 26  # besides its sums, as ptxas (CUDA 13.0) asks for
 SWIZZLE_BYTES = 128  # a row of a tile as the copy engine lays it out, and
 SWIZZLE_SPAN = 1024  # what eight of them, exchanged among themselves, must be aligned to
 
@@ -228,6 +229,15 @@ def shared_bytes(work: Tiled, schedule: CudaGemm) -> int:
     return sum(sizes) * work.item_bytes * schedule.stages
 
 
+def plain_steps(schedule: CudaGemm) -> int:
+    """Steps of the depth that float32 products take to registers at a time.
+
+    Four read 16 bytes of operands whose rows lie along the depth; two leave registers for a second
+    block on the multiprocessor.
+    """
+    return 4 if schedule.min_blocks == 1 else 2
+
+
 def registers(work: Tiled, schedule: CudaGemm) -> int:
     """About how many registers a thread needs: its results, operands in flight, addresses."""
     if schedule.instruction == "wgmma":
@@ -238,7 +248,7 @@ def registers(work: Tiled, schedule: CudaGemm) -> int:
     if tensor_cores(work, schedule):
         operands = rows // 16 * 4 + columns // 8 * 2
     else:
-        operands = 4 * (columns // 8) + 4 * min(4, rows // 4)
+        operands = plain_steps(schedule) * (columns // 8 + min(4, rows // 4))
     return OWN_REGISTERS + results + operands
 
 
@@ -369,6 +379,9 @@ def _legal_cuda(
     limit = min(REGISTERS_PER_THREAD, REGISTERS // (schedule.threads * schedule.min_blocks))
     if groups:
         _, limit = group_registers(schedule)
+        given = REGISTERS // (schedule.threads * schedule.min_blocks)
+        if (one := schedule.tile_n // schedule.warps_n // 2 + WGMMA_REGISTERS) > given:
+            return f"one 'wgmma' has about {one} registers, but a launch gives {given}"
     if (wanted := registers(work, schedule)) > limit:
         return f"about {wanted} registers per thread exceed {limit}"
     if schedule.threads * schedule.min_blocks > 2048:

@@ -145,6 +145,7 @@ def test_the_start_is_legal_wherever_a_kernel_is(sizes, dtype):
         begun = start_tiles("cuda", work.tiled, 0, 0, 132, limits.capability)
         why = legal(begun, [work], limits)
         assert not why or "do not divide into copies" in why
+    assert isinstance(begun, CudaGemm)
     assert (begun.instruction == "wgmma") == (dtype == "bfloat16")
 
 
@@ -264,6 +265,29 @@ GROUPS = "instruction='wgmma', tile_k=64"
         (
             gemm.Case(
                 name="f32_tn_split", m=40, n=36, k=64, layout="TN", knobs=TINY + ", split_k=2"
+            ),
+            1e-5,
+        ),
+        (
+            gemm.Case(
+                name="f32_nt_two_blocks",
+                m=37,
+                n=35,
+                k=29,
+                after="bias",
+                knobs=TINY + ", min_blocks=2",
+            ),
+            1e-5,
+        ),
+        (
+            gemm.Case(
+                name="f32_tn_two_blocks",
+                m=40,
+                n=36,
+                k=24,
+                layout="TN",
+                after="bias",
+                knobs=TINY + ", min_blocks=2",
             ),
             1e-5,
         ),
