@@ -79,7 +79,7 @@ def main() -> None:
     if "2" in args.parts:
         print("\n2. memory file, bytes a step beyond the candidate's source (as JSON; as text)")
         with tempfile.TemporaryDirectory() as folder:
-            for file in sorted(RESULTS.rglob("*.jsonl")):
+            for file in kept_searches():
                 beyond(file, Path(folder), f"{file.parent.name}/{file.name}, rewritten")
             if args.fresh:
                 beyond(fresh_search(Path(folder)), None, "a fresh search of rms_norm")
@@ -92,10 +92,15 @@ def main() -> None:
 def real_steps() -> list[Step]:
     """Steps of the kept searches, baselines left out, as plain records."""
     found = []
-    for file in sorted(RESULTS.rglob("*.jsonl")):
+    for file in kept_searches():
         steps = memory.read(file)[1][1:]
         found += [replace(step) for step in steps]  # plain, whatever version the file has
     return found
+
+
+def kept_searches() -> list[Path]:
+    """Memory files under results/, which holds traces of energy too."""
+    return sorted(f for f in RESULTS.rglob("*.jsonl") if not f.name.endswith(".trace.jsonl"))
 
 
 def landscape(size: int, seed: int = 7) -> Iterator[tuple[random.Random, Step]]:
@@ -103,6 +108,9 @@ def landscape(size: int, seed: int = 7) -> Iterator[tuple[random.Random, Step]]:
     chance = random.Random(seed)
     real = real_steps()
     chance.shuffle(real)
+    real.sort(key=lambda step: step.evaluation.outcome is not Outcome.ACCEPTED)  # the root works
+    chance.shuffle(rest := real[1:])
+    real[1:] = rest
     for step in itertools.islice(itertools.cycle(real), size):
         yield chance, step
 
@@ -228,7 +236,7 @@ def write(file: Path, size: int, policy: Policy) -> None:
     The first lines go through the writer of memory files; once all that recurs in the recorded
     steps is shared, a line is the recorded step's with other numbers and another source.
     """
-    header = memory.read(next(iter(sorted(RESULTS.rglob("*.jsonl")))))[0]
+    header = memory.read(kept_searches()[0])[0]
     tree, packer = Tree(), Packer()
     settled: dict[int, bytes] = {}
     with file.open("wb") as out:

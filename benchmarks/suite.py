@@ -57,6 +57,9 @@ def main() -> int:
             print(f"{name}: {error}", flush=True)
             rows.append({"problem": name, "error": str(error)})
             continue
+        if not result.steps:
+            print(f"{name}: ended before the reference was measured", flush=True)
+            continue
         rows.append(row(name, result, time.monotonic() - began))
         print(result.summary.headline, flush=True)
         for line in (*result.summary.why, *result.summary.holds, *result.complaints):
