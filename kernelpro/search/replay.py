@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kernelpro.records import DISPATCH, Choice, Step
+from kernelpro.search.memory import no_garbage
 from kernelpro.search.policy import Policy
 from kernelpro.search.tree import Tree
 
@@ -23,7 +24,11 @@ def first_disagreement(steps: Iterable[Step], policy: Policy) -> str | None:
     Every choice is checked on the tree that it was made on: the parents of the steps, and the nodes
     for which nobody had a candidate.
     """
-    recorded = list(steps)
+    with no_garbage():
+        return _first_disagreement(list(steps), policy)
+
+
+def _first_disagreement(recorded: Sequence[Step], policy: Policy) -> str | None:
     closings = [index for step in recorded for index in step.exhausted]
     tree, closed = Tree(), 0
     made = sorted(_choices(recorded), key=lambda each: (each.on.steps, each.on.closed))
