@@ -13,7 +13,6 @@ from kernelpro.language.tiles import (
     COPY_BYTES,
     CudaGemm,
     padding,
-    plain_steps,
     shared_bytes,
     tensor_cores,
 )
@@ -217,19 +216,17 @@ class GemmKernel(TileKernel):
         return "j * 8 + lane_column" if near else "j / 4 * 32 + lane_column * 4 + j % 4"
 
     def _plain_multiply(self) -> list[str]:
-        """Some steps of the depth at a time: operands to registers, then multiply and add."""
-        deep = plain_steps(self.knobs)
-        parts = [f"x.{part}" for part in "xyzw"[:deep]]
+        """Four steps of the depth at a time: operands to registers, then multiply and add."""
         left = {
             "N": [
                 "  for (int q = 0; q < 4; ++q) {",
-                f"    const float{deep} x = *reinterpret_cast<const float{deep}*>("
+                "    const float4 x = *reinterpret_cast<const float4*>("
                 "left + row_of(i + q) * Left::STRIDE + p);",
-                f"    {', '.join(f'a[{s}][q] = {part}' for s, part in enumerate(parts))};",
+                "    a[0][q] = x.x, a[1][q] = x.y, a[2][q] = x.z, a[3][q] = x.w;",
                 "  }",
             ],
             "T": [
-                f"  for (int q = 0; q < {deep}; ++q) {{",
+                "  for (int q = 0; q < 4; ++q) {",
                 "    const float4 x = *reinterpret_cast<const float4*>("
                 "left + (p + q) * Left::STRIDE + row_of(i));",
                 "    a[q][0] = x.x, a[q][1] = x.y, a[q][2] = x.z, a[q][3] = x.w;",
@@ -239,14 +236,14 @@ class GemmKernel(TileKernel):
         right = {
             "T": [
                 "for (int j = 0; j < WN / 8; ++j) {",
-                f"  const float{deep} x = *reinterpret_cast<const float{deep}*>("
+                "  const float4 x = *reinterpret_cast<const float4*>("
                 "right + column_of(j) * Right::STRIDE + p);",
-                f"  {', '.join(f'b[{s}][j] = {part}' for s, part in enumerate(parts))};",
+                "  b[0][j] = x.x, b[1][j] = x.y, b[2][j] = x.z, b[3][j] = x.w;",
                 "}",
             ],
             "N": [
-                f"for (int j = 0; j < WN / 32 * {deep}; ++j) {{",
-                f"  const int q = j % {deep}, at = j / {deep} * 4;",
+                "for (int j = 0; j < WN / 8; ++j) {",
+                "  const int q = j % 4, at = j / 4 * 4;",
                 "  const float4 x = *reinterpret_cast<const float4*>("
                 "right + (p + q) * Right::STRIDE + column_of(at));",
                 "  b[q][at] = x.x, b[q][at + 1] = x.y, b[q][at + 2] = x.z, b[q][at + 3] = x.w;",
@@ -255,17 +252,17 @@ class GemmKernel(TileKernel):
         }[self.head.layout[1]]
         return [
             "#pragma unroll",
-            f"for (int p = 0; p < TK; p += {deep}) {{",
-            f"  float b[{deep}][WN / 8];",
+            "for (int p = 0; p < TK; p += 4) {",
+            "  float b[4][WN / 8];",
             "#pragma unroll",
             *(f"  {line}" for line in right),
             "#pragma unroll",
             "  for (int i = 0; i < WM / 4; i += 4) {",
-            f"    float a[{deep}][4];",
+            "    float a[4][4];",
             "#pragma unroll",
             *(f"  {line}" for line in left),
             "#pragma unroll",
-            f"    for (int s = 0; s < {deep}; ++s)",
+            "    for (int s = 0; s < 4; ++s)",
             "#pragma unroll",
             "      for (int q = 0; q < 4; ++q)",
             "#pragma unroll",

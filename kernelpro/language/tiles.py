@@ -229,15 +229,6 @@ def shared_bytes(work: Tiled, schedule: CudaGemm) -> int:
     return sum(sizes) * work.item_bytes * schedule.stages
 
 
-def plain_steps(schedule: CudaGemm) -> int:
-    """Steps of the depth that float32 products take to registers at a time.
-
-    Four read 16 bytes of operands whose rows lie along the depth; two leave registers for a second
-    block on the multiprocessor.
-    """
-    return 4 if schedule.min_blocks == 1 else 2
-
-
 def registers(work: Tiled, schedule: CudaGemm) -> int:
     """About how many registers a thread needs: its results, operands in flight, addresses."""
     if schedule.instruction == "wgmma":
@@ -248,7 +239,7 @@ def registers(work: Tiled, schedule: CudaGemm) -> int:
     if tensor_cores(work, schedule):
         operands = rows // 16 * 4 + columns // 8 * 2
     else:
-        operands = plain_steps(schedule) * (columns // 8 + min(4, rows // 4))
+        operands = 4 * (columns // 8) + 4 * min(4, rows // 4)
     return OWN_REGISTERS + results + operands
 
 

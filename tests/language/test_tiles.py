@@ -270,29 +270,6 @@ GROUPS = "instruction='wgmma', tile_k=64"
         ),
         (
             gemm.Case(
-                name="f32_nt_two_blocks",
-                m=37,
-                n=35,
-                k=29,
-                after="bias",
-                knobs=TINY + ", min_blocks=2",
-            ),
-            1e-5,
-        ),
-        (
-            gemm.Case(
-                name="f32_tn_two_blocks",
-                m=40,
-                n=36,
-                k=24,
-                layout="TN",
-                after="bias",
-                knobs=TINY + ", min_blocks=2",
-            ),
-            1e-5,
-        ),
-        (
-            gemm.Case(
                 name="bf16_nt",
                 m=72,
                 n=56,
