@@ -38,7 +38,7 @@ from kernelpro.settings import cache_folder
 VERSION = 4  # of what is looked for; a cached audit of another version is made again
 DEGENERATE = 1e-6  # of the output's rms: outputs that differ less are the same
 LOOSE = (1e-4, 1e-2)  # absolute tolerances in common use, under which tiny outputs vanish
-AT_ONCE = 20  # so many times the inputs' bytes are held at most, if outputs are of their size
+AT_ONCE = 14  # so many times the inputs' bytes are held at most, if outputs are of their size
 COPIES = 4  # inputs, parameters and outputs are held so often at once
 MOST_PARAMETERS = 64  # more than these are perturbed together
 SEEDS = (11, 12)  # of the inputs; an audit is the same each time, the judge's seeds are its own
@@ -209,16 +209,25 @@ def _of_runs(problem: Problem, device: torch.device) -> Iterator[Finding]:
         yield Finding(
             code="some_non_finite", sentence=f"{share:.2%} of the outputs are NaN or infinite"
         )
-    shipped = _Answers(values[0], reference.expected_for(values[0], first), first)
+    shipped = _looked_at(values[0], reference.expected_for(values[0], first), first, device)
+    del first, again, reference
     # What the judge sees: perturbed parameters, and inputs that are not only the shipped ones.
     perturb(model, SEEDS[1])
     judged = Reference(model, device, problem.precision)
-    answered = [(value, answer(problem, judged, value)) for value in values]
-    mixed = answer_like(judged, signed, answered[0][1])
-    if mixed is not None:
-        answered.append((signed, mixed))
-    sets = [_Answers(v, judged.expected_for(v, outputs), outputs) for v, outputs in answered]
-    yield from _of_outputs(shipped, sets, device)
+    outputs = answer(problem, judged, values[0])
+    expected = judged.expected_for(values[0], outputs)
+    sets = [_looked_at(values[0], expected, outputs, device)]
+    fixed = set(range(len(outputs)))
+    # One set's answers at a time: of large tensors no GPU holds all.
+    for value, other in (
+        (values[1], answer(problem, judged, values[1])),
+        (signed, answer_like(judged, signed, outputs)),
+    ):
+        if other is not None:
+            fixed = {n for n in fixed if _is_fixed(expected[n], [other[n]])}
+            sets.append(_looked_at(value, judged.expected_for(value, other), other, device))
+    del outputs, other, expected, judged
+    yield from _of_outputs(shipped, sets, fixed)
     yield from _of_parameters(module, device, values[0], problem)
 
 
@@ -236,13 +245,50 @@ def _inputs(module: ProblemModule, seed: int, device: torch.device) -> list[Any]
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class _Answers:
-    """One input set with the reference's answers."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Output:
+    """What one output is on one input set.
 
-    value: list[Any]
-    expected: list[Expected]
-    outputs: list[torch.Tensor]
+    Attributes:
+        exact: whether it is compared to the bit.
+        zeros_pass: whether zeros would be accepted.
+        is_copy: whether it has the values of an input.
+        doubtful: whether float64 and its own type disagree.
+        rms: of its values.
+        is_even: whether all of its values are the same.
+        largest: its largest magnitude.
+    """
+
+    exact: bool
+    zeros_pass: bool
+    is_copy: bool
+    doubtful: bool
+    rms: float
+    is_even: bool
+    largest: float
+
+
+def _looked_at(
+    value: list[Any], expected: list[Expected], outputs: list[torch.Tensor], device: torch.device
+) -> list[_Output]:
+    """What each output is on an input set, by the reference's answers."""
+    found = []
+    for e, output in zip(expected, outputs, strict=True):
+        plain = not e.exact and e.values.numel() > 0
+        found.append(
+            _Output(
+                exact=e.exact,
+                zeros_pass=_zeros_pass(e),
+                is_copy=_is_copy(value, output, device),
+                doubtful=is_doubtful(e),
+                rms=e.scale,
+                is_even=plain
+                and e.values.numel() > 1
+                and float(e.values.std()) <= DEGENERATE * e.scale,
+                largest=float(e.values.abs().max()) if plain else math.inf,
+            )
+        )
+    return found
 
 
 def _non_finite(outputs: list[torch.Tensor]) -> float:
@@ -252,25 +298,27 @@ def _non_finite(outputs: list[torch.Tensor]) -> float:
     return odd / count if count else 0.0
 
 
-def _of_outputs(shipped: _Answers, sets: list[_Answers], device: torch.device) -> Iterator[Finding]:
-    """Look at each output; a defect of all of them on every set is a defect of the problem."""
-    count = len(shipped.expected)
+def _of_outputs(
+    shipped: list[_Output], sets: list[list[_Output]], fixed: set[int]
+) -> Iterator[Finding]:
+    """Look at each output; a defect of all of them on every set is a defect of the problem.
+
+    Args:
+        shipped: the outputs on the shipped inputs, with the parameters as constructed.
+        sets: on each of the inputs that are judged with.
+        fixed: outputs that hardly change with the input.
+    """
+    count = len(shipped)
     words = {n: "the output" if count == 1 else f"output {n}" for n in range(count)}
-    first, others = sets[0], sets[1:]
-    fixed = {
-        n for n in range(count) if _is_fixed(first.expected[n], [o.outputs[n] for o in others])
-    }
     zeros, zeros_shipped = (
-        {n for n in range(count) if all(_zeros_pass(s.expected[n]) for s in among)}
-        for among in (sets, [shipped])
+        {n for n in range(count) if all(among[n].zeros_pass for among in each)}
+        for each in (sets, [shipped])
     )
     copies, copies_shipped = (
-        {n for n in range(count) if all(_is_copy(s, n, device) for s in among)}
-        for among in (sets, [shipped])
+        {n for n in range(count) if all(among[n].is_copy for among in each)}
+        for each in (sets, [shipped])
     )
-    noisy = {
-        n for n in range(count) if any(is_doubtful(s.expected[n]) for s in sets) and n not in zeros
-    }
+    noisy = {n for n in range(count) if any(s[n].doubtful for s in sets) and n not in zeros}
     for code, which, text in (
         ("ill_conditioned", noisy, "is mostly rounding: answers cannot be told apart"),
         ("input_independent", fixed, "is the same for other inputs"),
@@ -290,28 +338,27 @@ def _of_outputs(shipped: _Answers, sets: list[_Answers], device: torch.device) -
                 sentence=f"on the shipped inputs, with the parameters as constructed, {words[n]} "
                 f"{text}; it is judged with other inputs and parameters too",
             )
-    for n, e in enumerate(shipped.expected):
-        if e.exact or n in zeros or n in zeros_shipped:
+    for n, output in enumerate(shipped):
+        if output.exact or n in zeros or n in zeros_shipped:
             continue
-        if e.values.numel() > 1 and float(e.values.std()) <= DEGENERATE * e.scale:
+        if output.is_even:
             yield Finding(code="constant_output", sentence=f"all elements of {words[n]} are equal")
-        vanishing = [limit for limit in LOOSE if float(e.values.abs().max()) <= limit]
+        vanishing = [limit for limit in LOOSE if output.largest <= limit]
         if vanishing:
             yield Finding(
                 code="tiny_output",
-                sentence=f"{words[n]} has an rms of {e.scale:.1e}: zeros would pass an absolute "
+                sentence=f"{words[n]} has an rms of {output.rms:.1e}: zeros would pass an absolute "
                 f"tolerance of {vanishing[0]:g}, though not kernelpro's",
             )
 
 
-def _is_copy(answers: _Answers, n: int, device: torch.device) -> bool:
+def _is_copy(value: list[Any], output: torch.Tensor, device: torch.device) -> bool:
     """Whether an output has the values of an input."""
-    output = answers.outputs[n]
     return any(
         t.shape == output.shape
         and t.dtype == output.dtype
         and bool(torch.equal(t.to(device), output))
-        for t in raw.tensors_in(answers.value)
+        for t in raw.tensors_in(value)
     )
 
 

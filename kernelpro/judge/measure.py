@@ -37,7 +37,8 @@ SMALL_BYTES = 1 << 20  # outputs of so few bytes are compared in a millisecond o
 SMALL_FACTOR = 4  # so many times as many calls are: each has its chance to find a stale result
 HASTY_PAIRS = 3  # enough when even they took three times the time that timing may take
 AGREEMENT = 0.25  # events may fall short of the judge's wall clock by this share,
-AGREEMENT_US = 40.0  # or by this much a call: honest kernels of 70 us fell short by up to 28 us
+AGREEMENT_US = 40.0  # or by this much a call: honest kernels of 70 us fell short by up to 28 us,
+AGREEMENT_BLOCK_US = 200.0  # and by this a block, which the host may hold up once: 225 us were seen
 LATE_FACTOR = 2.0  # own: keeping outputs may cost so many times what it costs the baseline, whose
 # outputs may lie nearer,
 LATE_SHARE = 0.25  # besides this share of a call,
@@ -454,7 +455,8 @@ def _inconsistency(side: Side) -> str:
         return ""
     slope_us = timing.median(side.slopes_us)
     events_us = timing.median([sum(block) / len(block) for block in side.times_us])
-    if slope_us - events_us <= max(AGREEMENT * slope_us, AGREEMENT_US):
+    allowed_us = AGREEMENT_US + AGREEMENT_BLOCK_US / side.calls
+    if slope_us - events_us <= max(AGREEMENT * slope_us, allowed_us):
         return ""
     return (
         f"CUDA events in its process say {events_us:.1f} us a call, but the judge's clock saw "
