@@ -530,7 +530,7 @@ def _changed(
         changed = step(now, knob, change) if isinstance(change, int) else jump(now, knob, change)
         changed = changed and yielding(changed, knob)
         if changed is not None and legal(changed, [works[place]], limits):
-            changed = repaired(changed, works[place])
+            changed = repaired(changed, works[place], knob)
         if changed is None or changed == now or legal(changed, [works[place]], limits):
             continue
         schedules[place] = changed

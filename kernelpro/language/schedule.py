@@ -258,6 +258,7 @@ OWN_SHARED_BYTES = 1024  # own: what joining results takes, and what the driver 
 PORTABLE_CLUSTER = 8
 """Blocks of a cluster that every card with clusters runs; more must be asked (CUDA C++ guide)."""
 
+LEAST_THREADS = 128  # own: of a block that is made smaller, so that four warps hide latency
 MOST_THREADS = 2048  # of a multiprocessor; CUDA C++ guide, compute capability 7.0, 8.0 and 9.0
 REGISTERS_PER_BLOCKS = 65536
 REGISTERS_PER_THREAD = 255  # CUDA C++ guide, table of compute capabilities 7.0 to 10.0
@@ -391,13 +392,21 @@ def adapted(schedule: Schedule, work: Work) -> Schedule:
     return schedule
 
 
-def repaired(schedule: Schedule, work: Work) -> Schedule:
+def repaired(schedule: Schedule, work: Work, knob: str = "") -> Schedule:
     """Return the schedule with other knobs following the one that was changed, where they must.
 
     A single changed knob is often illegal beside the others: sums found in one pass leave nothing
-    to stage, fewer elements in flight feed fewer accumulators.
+    to stage, fewer elements in flight feed fewer accumulators, more blocks at a time have fewer
+    threads each.
+
+    Args:
+        schedule: with the changed knob.
+        work: the region.
+        knob: which one was changed; empty: not known.
     """
     schedule = adapted(schedule, work)
+    if isinstance(schedule, CudaSchedule) and knob == "min_blocks":
+        schedule = _beside_each_other(schedule, work)
     if isinstance(schedule, CpuSchedule):
         return replace(schedule, accumulators=min(schedule.accumulators, schedule.unroll))
     if isinstance(schedule, CudaSchedule):
@@ -413,6 +422,38 @@ def repaired(schedule: Schedule, work: Work) -> Schedule:
         assert work.tiled is not None
         return grouped(schedule, work.tiled)
     return schedule
+
+
+def _beside_each_other(schedule: CudaSchedule, work: Work) -> CudaSchedule:
+    """Make blocks smaller until as many as wanted fit on a multiprocessor.
+
+    Fewer threads leave registers; a larger cluster keeps less of a row in each block.
+    """
+    while schedule.threads > LEAST_THREADS and _registers(schedule, work) > _register_limit(
+        schedule
+    ):
+        schedule = replace(schedule, threads=schedule.threads // 2)
+    room = MOST_SHARED_BYTES - OWN_SHARED_BYTES
+    while (
+        1 < schedule.cluster < KNOBS["cuda"]["cluster"][-1]
+        and schedule.min_blocks * staged_bytes(schedule, work) > room
+    ):
+        schedule = replace(schedule, cluster=2 * schedule.cluster)
+    return schedule
+
+
+def _register_limit(schedule: CudaSchedule) -> int:
+    return min(
+        REGISTERS_PER_THREAD, REGISTERS_PER_BLOCKS // (schedule.threads * schedule.min_blocks)
+    )
+
+
+def _registers(schedule: CudaSchedule, work: Work) -> int:
+    """About how many registers a thread needs: elements in flight, and those of a row it keeps."""
+    count = OWN_REGISTERS + work.tensors * schedule.vec * schedule.unroll
+    if schedule.staging == "registers":
+        count += work.slots[schedule.passes] * _elements_per_thread(schedule, work)
+    return count
 
 
 def _legal_cpu(schedule: CpuSchedule, works: Sequence[Work], limits: Limits) -> str:
@@ -509,9 +550,7 @@ def _legal_cuda(schedule: CudaSchedule, works: Sequence[Work], limits: Limits) -
     if reason := _legal_split(schedule, works) or _legal_cluster(schedule, works, limits):
         return reason
     most_shared = (limits.shared_bytes or MOST_SHARED_BYTES) - OWN_SHARED_BYTES
-    limit = min(
-        REGISTERS_PER_THREAD, REGISTERS_PER_BLOCKS // (schedule.threads * schedule.min_blocks)
-    )
+    limit = _register_limit(schedule)
     for work in works:
         if schedule.vec * work.item_bytes[0] > 16:
             return f"{schedule.vec} elements of {work.item_bytes[0]} bytes exceed a 16-byte access"
@@ -519,10 +558,7 @@ def _legal_cuda(schedule: CudaSchedule, works: Sequence[Work], limits: Limits) -
             return f"{work.inner} rows side by side do not divide by {schedule.vec}"
         if work.inner == 1 and not work.flat and work.columns % schedule.vec:
             return f"rows of {work.columns} elements do not divide by {schedule.vec}"
-        registers = OWN_REGISTERS + work.tensors * schedule.vec * schedule.unroll
-        if schedule.staging == "registers":
-            registers += work.slots[schedule.passes] * _elements_per_thread(schedule, work)
-        if registers > limit:
+        if (registers := _registers(schedule, work)) > limit:
             return f"about {registers} registers per thread exceed {limit}"
         if (shared := staged_bytes(schedule, work)) > most_shared:
             return f"{shared} bytes of shared memory exceed {most_shared}"

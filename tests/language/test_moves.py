@@ -129,7 +129,8 @@ def test_every_action_of_the_shared_vocabulary_is_known():
         "dynamic_schedule larger_grain smaller_grain more_blocks_per_sm fewer_blocks_per_sm "
         "read_only_loads less_unrolling recompute larger_cluster smaller_cluster register_tile "
         "split_rows fewer_parts "
-        "larger_tile smaller_tile async_copy whole_waves swizzle_blocks matrix_units tensor_cores"
+        "larger_tile smaller_tile async_copy whole_waves swizzle_blocks matrix_units tensor_cores "
+        "wgmma warp_specialisation bulk_copy"
     )
     assert set(words.split()) == set(ACTIONS)
 

@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernelpro import problems
+from kernelpro.language.moves import answers
 from kernelpro.language.schedule import (
     KNOBS,
     CpuSchedule,
@@ -17,8 +19,11 @@ from kernelpro.language.schedule import (
     legal,
     limits_of,
     repaired,
+    staged_bytes,
     step,
 )
+from kernelpro.language.writer import prepare
+from kernelpro.language.writer import start as begin
 from kernelpro.records import Machine
 
 WORK = Work(
@@ -158,3 +163,33 @@ def test_one_step_moves_one_knob_and_stops_at_the_ends():
     assert step(schedule, "vec", 1) == replace(schedule, vec=16)
     assert step(schedule, "vec", 2) is None
     assert step(schedule, "vec", -2) is None
+
+
+def test_more_blocks_at_a_time_are_smaller_and_share_a_row_among_more():
+    """Long rows fill a block's shared memory, and nothing is copied while others are computed."""
+    long = replace(WORK, rows=4096, columns=393216, reductions=1, tensors=2)
+    limits = Limits(shared_bytes=227 << 10, cluster=16)
+    alone = CudaSchedule(vec=4, unroll=4, threads=1024, staging="shared", cluster=8)
+    assert legal(alone, [long], limits) == ""
+    wanted = replace(alone, min_blocks=2)
+    assert "registers per thread exceed 32" in legal(wanted, [long], limits)
+    assert repaired(wanted, long) == wanted
+    found = repaired(wanted, long, "min_blocks")
+    assert found == replace(wanted, threads=512, cluster=16)
+    assert legal(found, [long], limits) == ""
+    assert 2 * staged_bytes(found, long) < 227 << 10 < 2 * staged_bytes(alone, long)
+
+
+def test_a_long_row_in_a_cluster_is_asked_for_two_blocks_on_a_multiprocessor():
+    problem = problems.load("row_softmax", target="cuda", sizes={"rows": 4096, "columns": 393216})
+    machine = Machine(target="cuda", device="NVIDIA H100", facts={"capability": "9.0"})
+    limits = limits_of(machine)
+    program = begin(problem, machine, limits)
+    works = prepare(problem).works
+    (begun,) = program.schedules
+    assert isinstance(begun, CudaSchedule)
+    assert (begun.cluster, begun.threads, begun.staging) == (8, 1024, "shared")
+    found = [
+        move.program.schedules[0] for move in answers("more_blocks_per_sm", program, works, limits)
+    ]
+    assert replace(begun, min_blocks=2, threads=512, cluster=16) in found
