@@ -190,17 +190,23 @@ def _record_reader(cls: type) -> Reader:
     hints = get_type_hints(cls)
     readers: dict[str, Reader] = {}  # made when first used: a record may hold its own kind
 
+    def reader_of(name: str) -> Reader:
+        if name not in readers:
+            if name not in {field.name for field in fields(cls)}:
+                raise ValueError(f"{cls.__name__} has no field {name!r}")
+            readers[name] = reader(hints[name])
+        return readers[name]
+
+    in_order: dict[tuple[str, ...], list[Reader]] = {}  # most of a kind have the same fields
+
     def read(value: Any, shared: Sequence[Entry]) -> Any:
-        if not isinstance(value, dict):
-            value = _with_names(cls.__name__, value, shared)
-        items = {}
-        for name, item in value.items():
-            if name not in readers:
-                if name not in {field.name for field in fields(cls)}:
-                    raise ValueError(f"{cls.__name__} has no field {name!r}")
-                readers[name] = reader(hints[name])
-            items[name] = readers[name](item, shared)
-        return cls(**items)
+        if isinstance(value, dict):
+            return cls(**{name: reader_of(name)(item, shared) for name, item in value.items()})
+        names = _names_of(cls.__name__, value, shared)
+        if (known := in_order.get(names)) is None:
+            known = in_order[names] = [reader_of(name) for name in names]
+        items = [one(item, shared) for one, item in zip(known, value[1:], strict=True)]
+        return cls(**dict(zip(names, items, strict=True)))
 
     return read
 
@@ -233,12 +239,17 @@ def _mapping_reader(hint: Any) -> Reader:
 
 
 def _with_names(what: str, value: Any, shared: Sequence[Entry]) -> dict[str, Any]:
+    return dict(zip(_names_of(what, value, shared), value[1:], strict=True))
+
+
+def _names_of(what: str, value: Any, shared: Sequence[Entry]) -> tuple[str, ...]:
+    """The names of a list's values, of which the first is the names' number."""
     if not isinstance(value, list) or not value:
         raise ValueError(f"{what} must be an object or a list, but is {value!r:.80}")
     names = _entry(value[0], shared)
     if isinstance(names, str) or len(names) != len(value) - 1:
         raise ValueError(f"{what} has {len(value) - 1} values, but its names are {names!r:.80}")
-    return dict(zip(names, value[1:], strict=True))
+    return names
 
 
 def _metrics(value: Any, shared: Sequence[Entry]) -> dict[str, Metric]:

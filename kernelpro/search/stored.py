@@ -271,9 +271,12 @@ def stored(place: Place, light: Mapping[str, Any]) -> StoredStep:
     put(step, "candidate", candidate)
     put(step, "evaluation", evaluation)
     put(step, "_place", place)
-    for name, (read, default) in _LIGHT.items():
-        value = light.get(name, MISSING)
-        put(step, name, default if value is MISSING else read(value, shared))
+    for name, default in _DEFAULTS:
+        if name not in light:
+            put(step, name, default)
+    for name, value in light.items():
+        if name in _LIGHT:
+            put(step, name, _LIGHT[name][0](value, shared))
     return step
 
 
@@ -296,6 +299,7 @@ def _light_fields() -> dict[str, tuple[Any, Any]]:
 
 
 _LIGHT = _light_fields()
+_DEFAULTS = tuple((name, default) for name, (_, default) in _LIGHT.items())
 _KNOWN = frozenset(_LIGHT) | AT_HAND | {"id"}
 _TIMING = reader(_EVALUATION["timing"])
 _ID = reader(str)
