@@ -228,10 +228,10 @@ REWRITES: dict[str, tuple[str, ...]] = {
     "balance_pipes": ("divide_once", "factor_out"),
     "factor": ("factor_out",),
     "one_pass": ("moments",),
-    "fuse": ("merge_kernels", "own_gemm", "own_transpose"),
+    "fuse": ("merge_kernels", "fused_gemm", "own_gemm", "own_transpose"),
     "split_kernel": ("split_kernel",),
-    "matrix_units": ("own_gemm",),
-    "tensor_cores": ("own_gemm",),
+    "matrix_units": ("fused_gemm", "own_gemm"),
+    "tensor_cores": ("fused_gemm", "own_gemm"),
 }
 """Actions that ask for rewrites (see `rewrites.py`)."""
 
@@ -415,7 +415,7 @@ def answers(
     for knob, change, why in ACTIONS.get(action, {}).get(program.target, ()):
         for places in _places(len(works), kernel):
             moves += _changed(program, works, limits, places, knob, change, why)
-    for rewritten in rewrites(program):
+    for rewritten in rewrites(program, limits.capability):
         if rewritten.name in REWRITES.get(action, ()):
             moves.append(_move(rewritten))
     # Programs hold lists, so their text tells them apart.
@@ -432,7 +432,7 @@ def neighbours(program: Program, works: Sequence[Work], limits: Limits) -> list[
         for knob, by, _ in steps(now, KNOBS[family_of(now)]):
             why = _reason(knob, by, now)
             moves += _changed(program, works, limits, (place,), knob, by, why)
-    return moves + [_move(rewritten) for rewritten in rewrites(program)]
+    return moves + [_move(rewritten) for rewritten in rewrites(program, limits.capability)]
 
 
 def by_worth(moves: Sequence[Move], lessons: Sequence[Lesson]) -> list[Move]:

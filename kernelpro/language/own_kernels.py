@@ -29,9 +29,15 @@ TURNS = ("t", "transpose", "permute", "numpy_T", "mT")
 """Operators of torch that may show a tensor with its last two sizes exchanged."""
 
 
-def own_gemms(program: Program) -> Iterator[Program]:
-    """Yield the program with each of torch's products as a kernel of its own."""
-    yield from _owned(program, PRODUCTS, _gemm)
+def own_gemms(program: Program, capability: str = "") -> Iterator[Program]:
+    """Yield the program with each of torch's products as a kernel of its own.
+
+    Args:
+        program: what to change.
+        capability: compute capability of the GPU, by which the kernel's schedule starts; empty:
+            not known.
+    """
+    yield from _owned(program, PRODUCTS, _gemm, capability)
 
 
 def own_transposes(program: Program) -> Iterator[Program]:
@@ -39,7 +45,9 @@ def own_transposes(program: Program) -> Iterator[Program]:
     yield from _owned(program, COPIES, _transpose)
 
 
-def _owned(program: Program, ops: tuple[str, ...], make: Any) -> Iterator[Program]:
+def _owned(
+    program: Program, ops: tuple[str, ...], make: Any, capability: str = ""
+) -> Iterator[Program]:
     places = [
         place
         for place, stage in enumerate(program.stages)
@@ -73,7 +81,8 @@ def _owned(program: Program, ops: tuple[str, ...], make: Any) -> Iterator[Progra
         tiled = works[order.index(stage)].tiled
         assert tiled is not None
         threads, lanes = _machine(program)
-        better = replace(stage, schedule=start_tiles(program.target, tiled, threads, lanes, 0))
+        begun = start_tiles(program.target, tiled, threads, lanes, 0, capability)
+        better = replace(stage, schedule=begun)
         yield replace(found, stages=(*found.stages[:which], better, *found.stages[which + 1 :]))
 
 

@@ -16,6 +16,7 @@ from kernelpro.language.program import (
     Apply,
     Assign,
     Expression,
+    Library,
     Name,
     Number,
     Program,
@@ -171,13 +172,25 @@ LOCAL: dict[str, tuple[_Local, str]] = {
 """Rewrites of expressions: name -> function and why."""
 
 
-def rewrites(program: Program) -> Iterator[Rewritten]:
-    """Yield what each rewrite makes of a program, where it changes anything."""
+def rewrites(program: Program, capability: str = "") -> Iterator[Rewritten]:
+    """Yield what each rewrite makes of a program, where it changes anything.
+
+    Args:
+        program: what to change.
+        capability: compute capability of the GPU; empty: not known.
+    """
     for name, (rule, why) in LOCAL.items():
         changed = _everywhere(program, rule)
         if changed != program:
             yield Rewritten(program=changed, name=name, why=why)
-    for owned in own_gemms(program):
+    for owned in own_gemms(program, capability):
+        # Alone a product is seldom faster than the library's; what it takes in is what it saves.
+        if (whole := merge(owned, _new_gemm(program, owned))) is not None:
+            yield Rewritten(
+                program=whole,
+                name="fused_gemm",
+                why="what follows a product is computed while its results are in registers",
+            )
         yield Rewritten(
             program=owned,
             name="own_gemm",
@@ -273,8 +286,20 @@ def _applied(value: Expression, rule: _Local, scope: _Scope) -> Expression:
 # --- kernels ----------------------------------------------------------------------------------
 
 
+def _new_gemm(before: Program, after: Program) -> int:
+    """The place of the product that was torch's before."""
+    torchs = {stage.name for stage in before.stages if isinstance(stage, Library)}
+    return next(
+        place
+        for place, stage in enumerate(after.stages)
+        if isinstance(stage, Stage) and stage.kind == "gemm" and stage.body[0].name in torchs
+    )
+
+
 def merge(program: Program, place: int) -> Program | None:
     """Make one kernel of two that follow each other and have the same rows, or None."""
+    if place + 2 > len(program.stages):
+        return None
     one, two = program.stages[place : place + 2]
     if not (isinstance(one, Stage) and isinstance(two, Stage)):
         return None

@@ -8,12 +8,14 @@ import torch
 
 from benchmarks import gemm
 from kernelpro.language.lower import lower
+from kernelpro.language.moves import neighbours
 from kernelpro.language.parse import ProgramError, parse
 from kernelpro.language.program import text
 from kernelpro.language.rewrites import rewrites
 from kernelpro.language.schedule import (
     KNOBS,
     CpuSchedule,
+    CudaSchedule,
     Limits,
     family_of,
     from_knobs,
@@ -381,3 +383,29 @@ def test_shared_memory_beyond_the_usual_is_asked_for(tmp_path):
     assert ".get_device(), 81920, 1)" in source
     assert "shared_mem=81920" in source
     assert CudaGemm().threads == 256
+
+
+@pytest.mark.parametrize(
+    ("capability", "instruction"), [("9.0", "wgmma"), ("8.0", "mma"), ("", "mma")]
+)
+def test_a_product_is_fused_with_what_follows_in_one_move(make_problem, capability, instruction):
+    problem = make_problem(
+        "return F.gelu(F.linear(x0, self.w)) * 2.0",
+        "torch.randn(512, 256).bfloat16()",
+        "self.w = nn.Parameter(torch.randn(384, 256).bfloat16())",
+        target="cuda",
+    )
+    program = first_program(problem, CudaSchedule())
+    assert "aten.linear" in text(program)
+    limits = Limits(capability=capability)
+    found = [
+        move.program
+        for move in neighbours(program, lower(program).works, limits)
+        if move.strategy == "fused_gemm"
+    ]
+    (fused,) = found
+    (schedule,) = fused.schedules
+    assert isinstance(schedule, CudaGemm)
+    assert schedule.instruction == instruction
+    assert "aten" not in text(fused)
+    assert check(problem, fused, limits)
