@@ -76,7 +76,7 @@ GROUPS_HALF = (
     "instruction='wgmma', tile_m=128, tile_n=128, tile_k=64, warps_n=1, stages=3, min_blocks=2"
 )
 
-CUDA = (
+CUDA: tuple[Case, ...] = (
     Case(name="f32_linear_gelu", m=4096, n=4096, k=1024, judged=True),
     Case(name="f32_nn", m=2048, n=2048, k=2048, layout="NN", after="none"),
     Case(name="f32_tn", m=2048, n=2048, k=2048, layout="TN", after="bias", knobs="tile_k=8"),
@@ -131,73 +131,30 @@ CUDA = (
         precision="tf32",
         judged=True,
     ),
-    Case(
-        name="groups_linear_gelu",
-        m=4096,
-        n=4096,
-        k=4096,
-        dtype="bfloat16",
-        knobs=GROUPS,
-        judged=True,
-    ),
-    Case(name="groups_half", m=4096, n=4096, k=4096, dtype="bfloat16", knobs=GROUPS_HALF),
-    Case(name="groups_nn", m=4096, n=4096, k=4096, dtype="bfloat16", layout="NN", knobs=GROUPS),
-    Case(
-        name="groups_tn", m=2048, n=2048, k=2048, dtype="bfloat16", layout="TN", knobs=GROUPS_HALF
-    ),
-    Case(
-        name="groups_residual",
-        m=4096,
-        n=1024,
-        k=4096,
-        dtype="float16",
-        after="residual",
-        knobs=GROUPS_HALF,
-        judged=True,
-    ),
-    Case(
-        name="groups_tt",
-        m=1032,
-        n=1040,
-        k=1048,
-        dtype="float16",
-        layout="TT",
-        after="bias",
-        knobs=GROUPS_HALF,
-    ),
-    Case(
-        name="groups_batched",
-        m=512,
-        n=512,
-        k=64,
-        batch=96,
-        dtype="bfloat16",
-        after="none",
-        knobs=GROUPS_HALF,
-        judged=True,
-    ),
-    Case(
-        name="groups_split",
-        m=256,
-        n=1024,
-        k=16384,
-        dtype="bfloat16",
-        after="bias",
-        knobs=GROUPS_HALF + ", split_k=8",
-    ),
-    Case(
-        name="groups_tf32",
-        m=4096,
-        n=4096,
-        k=1024,
-        knobs=GROUPS.replace("tile_k=64", "tile_k=32") + ", math='tf32'",
-        precision="tf32",
-        judged=True,
-    ),
     Case(name="f32_transpose", m=8192, n=8192, k=0, after="none", judged=True),
     Case(
         name="bf16_transpose_gelu", m=4096, n=2056, k=0, batch=3, dtype="bfloat16", knobs="tile=64"
     ),
+)
+
+ON_GROUPS = {
+    "groups_linear_gelu": ("bf16_linear_gelu", GROUPS),
+    "groups_half": ("bf16_linear_gelu", GROUPS_HALF),
+    "groups_nn": ("bf16_nn", GROUPS),
+    "groups_tn": ("bf16_tn", GROUPS_HALF),
+    "groups_residual": ("f16_residual", GROUPS_HALF),
+    "groups_tt": ("f16_tt", GROUPS_HALF),
+    "groups_batched": ("bf16_batched", GROUPS_HALF),
+    "groups_split": ("bf16_split", GROUPS_HALF + ", split_k=8"),
+    "groups_tf32": (
+        "tf32_linear_gelu",
+        GROUPS.replace("tile_k=64", "tile_k=32") + ", math='tf32'",
+    ),
+}
+"""Cases of warp groups: of which other case, with which knobs."""
+_BY_NAME = {case.name: case for case in CUDA}
+CUDA += tuple(
+    replace(_BY_NAME[other], name=name, knobs=knobs) for name, (other, knobs) in ON_GROUPS.items()
 )
 
 CPU = (
