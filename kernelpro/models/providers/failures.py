@@ -77,3 +77,20 @@ def _number(text: str) -> float:
     except ValueError:
         return 0.0
     return value if 0.0 < value < float("inf") else 0.0
+
+
+def unreached(name: str, error: Exception, usage: Usage) -> ProviderError:
+    """The failure of a connection that was not made, or broke."""
+    words = f"{name} cannot be reached or broke off: {type(error).__name__}"
+    return ProviderError(words, again=True, usage=usage)
+
+
+def garbled(name: str, error: Exception, usage: Usage) -> ProviderError:
+    """The failure of an answer that does not follow the protocol."""
+    words = f"{name} sent something that is not the protocol: {error}"
+    return ProviderError(words, again=True, usage=usage)
+
+
+def cut_off(name: str, usage: Usage) -> ProviderError:
+    """The failure of an answer that does not say that it ended."""
+    return ProviderError(f"{name} broke off in the middle of its answer", again=True, usage=usage)

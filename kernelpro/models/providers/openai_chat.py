@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 from kernelpro.errors import ModelError
 from kernelpro.models import keys
 from kernelpro.models.exchange import Answer, Message, Request, Usage, estimate_tokens
-from kernelpro.models.providers.failures import ProviderError, of_status
+from kernelpro.models.providers.failures import (
+    ProviderError,
+    cut_off,
+    garbled,
+    of_status,
+    unreached,
+)
 from kernelpro.models.providers.forms import read_form
 from kernelpro.models.providers.wire import Overrun, client
 from kernelpro.models.settings import ModelSettings
@@ -88,23 +94,11 @@ class OpenAIChat:
                 self.name, error.status_code, str(error.message), error.response.headers
             ) from error
         except (openai.APIError, httpx2.HTTPError) as error:
-            raise ProviderError(
-                f"{self.name} cannot be reached or broke off: {type(error).__name__}",
-                again=True,
-                usage=heard.lost(request),
-            ) from error
+            raise unreached(self.name, error, heard.lost(request)) from error
         except (ValueError, AttributeError, TypeError) as error:  # chunks are not validated
-            raise ProviderError(
-                f"{self.name} sent something that is not the protocol: {error}",
-                again=True,
-                usage=heard.lost(request),
-            ) from error
+            raise garbled(self.name, error, heard.lost(request)) from error
         if not heard.ended:
-            raise ProviderError(
-                f"{self.name} broke off in the middle of its answer",
-                again=True,
-                usage=heard.lost(request),
-            )
+            raise cut_off(self.name, heard.lost(request))
         return heard.answer(request)
 
     def close(self) -> None:
