@@ -38,7 +38,8 @@ from kernelpro.settings import cache_folder
 VERSION = 4  # of what is looked for; a cached audit of another version is made again
 DEGENERATE = 1e-6  # of the output's rms: outputs that differ less are the same
 LOOSE = (1e-4, 1e-2)  # absolute tolerances in common use, under which tiny outputs vanish
-AT_ONCE = 14  # so many times the inputs' bytes are held at most, if outputs are of their size
+HELD_INPUTS = 6  # so many times the inputs' bytes are held at once: three sets, a call's, float64's
+HELD_OUTPUTS = 10  # and the outputs': three answers in two types, and what float64 takes on the way
 COPIES = 4  # inputs, parameters and outputs are held so often at once
 MOST_PARAMETERS = 64  # more than these are perturbed together
 SEEDS = (11, 12)  # of the inputs; an audit is the same each time, the judge's seeds are its own
@@ -184,7 +185,7 @@ def _of_memory(problem: Problem, device: str) -> Iterator[Finding]:
 
 def _of_runs(problem: Problem, device: torch.device) -> Iterator[Finding]:
     module = instantiate(problem)
-    values = [_inputs(module, seed, device) for seed in SEEDS]
+    values = [_inputs(module, seed, device, problem) for seed in SEEDS]
     generator = torch.Generator(device).manual_seed(SEEDS[0])
     signed = raw.map_tensors(values[0], lambda t: zero_mean(t, generator))
     model = module.model(SEEDS[0])
@@ -209,35 +210,24 @@ def _of_runs(problem: Problem, device: torch.device) -> Iterator[Finding]:
         yield Finding(
             code="some_non_finite", sentence=f"{share:.2%} of the outputs are NaN or infinite"
         )
+    del again
     shipped = _looked_at(values[0], reference.expected_for(values[0], first), first, device)
-    del first, again, reference
+    del first, reference
     # What the judge sees: perturbed parameters, and inputs that are not only the shipped ones.
     perturb(model, SEEDS[1])
     judged = Reference(model, device, problem.precision)
-    outputs = answer(problem, judged, values[0])
-    expected = judged.expected_for(values[0], outputs)
-    sets = [_looked_at(values[0], expected, outputs, device)]
-    fixed = set(range(len(outputs)))
-    # One set's answers at a time: of large tensors no GPU holds all.
-    for value, other in (
-        (values[1], answer(problem, judged, values[1])),
-        (signed, answer_like(judged, signed, outputs)),
-    ):
-        if other is not None:
-            fixed = {n for n in fixed if _is_fixed(expected[n], [other[n]])}
-            sets.append(_looked_at(value, judged.expected_for(value, other), other, device))
-    del outputs, other, expected, judged
+    sets, fixed = _on_all(problem, judged, values, signed)
+    del judged
     yield from _of_outputs(shipped, sets, fixed)
     yield from _of_parameters(module, device, values[0], problem)
 
 
-def _inputs(module: ProblemModule, seed: int, device: torch.device) -> list[Any]:
+def _inputs(module: ProblemModule, seed: int, device: torch.device, problem: Problem) -> list[Any]:
     """Make inputs on the device; they leave it where the audit's answers would have no room."""
     value = shipped(module, seed, device)
     size = size_bytes(value)
-    if size <= LARGE_BYTES or (
-        device.type == "cuda" and AT_ONCE * size < torch.cuda.mem_get_info()[0]
-    ):
+    need = HELD_INPUTS * size + HELD_OUTPUTS * sum(_bytes(spec) for spec in problem.outputs)
+    if size <= LARGE_BYTES or (device.type == "cuda" and need < torch.cuda.mem_get_info()[0]):
         return value
     value = list(raw.map_tensors(value, torch.Tensor.cpu))
     if device.type == "cuda":
@@ -289,6 +279,26 @@ def _looked_at(
             )
         )
     return found
+
+
+def _on_all(
+    problem: Problem, judged: Reference, values: list[list[Any]], signed: list[Any]
+) -> tuple[list[list[_Output]], set[int]]:
+    """What outputs are on each set, and which hardly change; of large tensors one set at a time."""
+    outputs = answer(problem, judged, values[0])
+    expected = judged.expected_for(values[0], outputs)
+    sets = [_looked_at(values[0], expected, outputs, judged.device)]
+    fixed = set(range(len(outputs)))
+    for value in (values[1], signed):
+        other = (
+            answer_like(judged, value, outputs)
+            if value is signed
+            else answer(problem, judged, value)
+        )
+        if other is not None:
+            fixed = {n for n in fixed if _is_fixed(expected[n], [other[n]])}
+            sets.append(_looked_at(value, judged.expected_for(value, other), other, judged.device))
+    return sets, fixed
 
 
 def _non_finite(outputs: list[torch.Tensor]) -> float:
