@@ -280,13 +280,13 @@ def grouped(schedule: CudaGemm, work: Tiled, shared: int = SHARED_BYTES) -> Cuda
         warps_n=2 if results > 128 else 1,
     )
     fitting = [
-        (stages, blocks)
-        for stages in range(made.stages, 1, -1)
+        (blocks, stages)
+        for stages in range(2, made.stages + 1)
         for blocks in (1, 2, 4)
         if blocks <= made.min_blocks
         and blocks * shared_bytes(work, replace(made, stages=stages)) <= shared
     ]
-    stages, blocks = max(fitting, default=(2, 1))
+    blocks, stages = max(fitting, default=(1, 2))
     return replace(made, stages=stages, min_blocks=blocks)
 
 
@@ -367,6 +367,10 @@ def _legal_cuda(
             )
     if (needed := shared_bytes(work, schedule)) > shared:
         return f"{schedule.stages} stages take {needed} bytes of shared memory, more than {shared}"
+    if groups and schedule.min_blocks * needed > shared:
+        return (
+            f"{schedule.min_blocks} blocks of {needed} bytes do not fit shared memory of {shared}"
+        )
     limit = min(REGISTERS_PER_THREAD, REGISTERS // (schedule.threads * schedule.min_blocks))
     if groups:
         _, limit = group_registers(schedule)

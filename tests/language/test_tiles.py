@@ -160,6 +160,17 @@ def test_whatever_the_other_knobs_are_they_follow_the_instruction(knob):
         assert not legal(repaired(changed, work), [work], limits)
 
 
+def test_two_blocks_of_warp_groups_have_fewer_tiles_in_flight():
+    (work,) = cuda_work(k=4096)
+    limits = Limits(shared_bytes=232448, capability="9.0")
+    alone = CudaGemm(instruction="wgmma", tile_k=64, warps_n=1, stages=4)
+    assert not legal(alone, [work], limits)
+    wanted = replace(alone, min_blocks=2)
+    assert "2 blocks of 132096 bytes do not fit" in legal(wanted, [work], limits)
+    assert repaired(wanted, work) == replace(wanted, stages=3)
+    assert not legal(replace(wanted, stages=3), [work], limits)
+
+
 def test_every_knob_of_products_and_transposes_is_on_the_page():
     page = reference()
     for which in ("cpu gemm", "cuda gemm"):
