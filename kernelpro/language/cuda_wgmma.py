@@ -170,7 +170,7 @@ class WgmmaKernel(GemmKernel):
     def _loop(self) -> list[str]:
         """The copying thread, and the walk along the depth of those that multiply."""
         copying, multiplying = group_registers(self.knobs)
-        launched = multiplying <= copying
+        as_launched = multiplying <= copying
         return [
             "if (threadIdx.x == 0) {",
             "  for (int s = 0; s < STAGES; ++s) {",
@@ -182,7 +182,7 @@ class WgmmaKernel(GemmKernel):
             "}",
             "__syncthreads();",
             f"if (threadIdx.x >= {GROUP_THREADS} * GROUPS) {{",
-            *([] if launched else [f"  {_registers('dec', copying)}"]),
+            *([] if as_launched else [f"  {_registers('dec', copying)}"]),
             f"  if (threadIdx.x == {GROUP_THREADS} * GROUPS) {{",
             "    for (int t = 0; t < tiles; ++t) {",
             "      const int s = t % STAGES, from_k = (int)start + t * TK;",
@@ -194,7 +194,7 @@ class WgmmaKernel(GemmKernel):
             "  }",
             "  return;",
             "}",
-            *([] if launched else [_registers("inc", multiplying)]),
+            *([] if as_launched else [_registers("inc", multiplying)]),
             f"const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, "
             f"group = threadIdx.x / {GROUP_THREADS};",
             "const int warp_top = warp * 16, warp_side = group * WN;",
