@@ -119,11 +119,11 @@ class Overlap:
         """Take one choice to its step, or close the node that nobody has a candidate for."""
         search, tree = self._search, self._search.tree
         candidate = await self._in(self._askers, search.propose, proposal)
-        for _ in range(
-            2 * search.pace.jobs
-        ):  # lanes that ask at the same time may be told the same
+        # Lanes that ask at the same time may be told the same. Each round ends with another lane's
+        # candidate, of which there are only so many; who insists on a tried one is not asked again.
+        while candidate is not None and candidate.id not in proposal.tried:
             known = self._measuring.keys() | tree.first_with.keys()
-            if candidate is None or candidate.id in proposal.tried or candidate.id not in known:
+            if candidate.id not in known:
                 break
             proposal = replace(proposal, tried=proposal.tried | known)
             candidate = await self._in(self._askers, search.propose, proposal)
