@@ -69,7 +69,7 @@ CASES = (
         },
     ),
     # So small that the latency of launches, loads and barriers is all of the time. Launched one by
-    # one they would run at the host's pace, which differs by 10 to 20 % from window to window.
+    # one they would run at the host's pace: a side's slowest window 1.15 to 1.71 times its fastest.
     Case(
         problem="layer_norm",
         bound="latency",
