@@ -59,6 +59,7 @@ def main() -> int:
             continue
         if not result.steps:
             print(f"{name}: ended before the reference was measured", flush=True)
+            rows.append({"problem": name, "error": "ended before the reference was measured"})
             continue
         rows.append(row(name, result, time.monotonic() - began))
         print(result.summary.headline, flush=True)

@@ -9,13 +9,7 @@ from kernelpro.language.cuda_expressions import TYPES
 from kernelpro.language.cuda_tiles import Launch, TensorMap, TileKernel
 from kernelpro.language.graph import Graph
 from kernelpro.language.regions import Region
-from kernelpro.language.tiles import (
-    COPY_BYTES,
-    CudaGemm,
-    padding,
-    shared_bytes,
-    tensor_cores,
-)
+from kernelpro.language.tiles import COPY_BYTES, CudaGemm, padding, shared_bytes, tensor_cores
 
 JOIN_THREADS = 256
 """Threads of a block that joins the parts of a split product."""
@@ -75,8 +69,7 @@ class GemmKernel(TileKernel):
         head, knobs = self.head, self.knobs
         split = knobs.split_k > 1
         more = "".join(
-            f", const __grid_constant__ TensorMap {name}_map"
-            for name, _ in zip(("left", "right"), self._maps(), strict=False)
+            f", const __grid_constant__ TensorMap {each.name}_map" for each in self._maps()
         )
         more += ", float* __restrict__ partial" if split else ""
         bounds = f"{knobs.threads}, {knobs.min_blocks}"

@@ -19,6 +19,7 @@ class TensorMap:
     """What the copy engine of compute capability 9.0 is told of a tensor.
 
     Attributes:
+        name: `left` or `right`, as in the kernel's text.
         operand: the tensor's node.
         sizes: elements of a row, rows of a matrix, matrices.
         box: elements and rows that are copied at a time.
@@ -26,6 +27,7 @@ class TensorMap:
         format: `bf16`, `f16`, or `tf32`, to which float32 is rounded on the way.
     """
 
+    name: str
     operand: int
     sizes: tuple[int, int, int]
     box: tuple[int, int]

@@ -93,6 +93,7 @@ class WgmmaKernel(GemmKernel):
         lines, run = self._sides(which)
         tall = (self.knobs.tile_m, self.knobs.tile_n)[which]
         return TensorMap(
+            name=("left", "right")[which],
             operand=head.operands[which],
             sizes=(run, lines, 1 if head.shared[which] else head.batch),
             box=(
@@ -204,7 +205,9 @@ class WgmmaKernel(GemmKernel):
             "for (int t = 0; t < tiles; ++t) {",
             "  const int s = t % STAGES;",
             "  barrier_wait(full + 8 * s, t / STAGES & 1);",
-            f"  const unsigned x = slots + s * SLOT, w = slots + s * SLOT + LEFT + {self._mine()};",
+            "  const unsigned x = slots + s * SLOT;",
+            # Rows of 128 bytes a column, or boxes of as many bytes: either way before this group's.
+            f"  const unsigned w = x + LEFT + group * WN * {SWIZZLE_BYTES};",
             "  groups_begin();",
             "#pragma unroll",
             "  for (int p = 0; p < 4; ++p)  // 32 bytes of the depth each",
@@ -235,10 +238,6 @@ class WgmmaKernel(GemmKernel):
             f"  copy_box({to} + b * {span}, {name}_map, (int){along} + b * {wide}, from_k, {z}, "
             "ready);",
         ]
-
-    def _mine(self) -> str:
-        """Bytes before the columns of this thread's group."""
-        return f"group * WN * {SWIZZLE_BYTES}"  # of either kind: rows, or boxes of as many
 
     def _operand(self, which: int) -> str:
         """Descriptor of a step of the depth: 32 bytes along its rows, or rows of the tile."""

@@ -227,11 +227,11 @@ def _maps(graph: Graph, kernels: Sequence[tuple[str, Region, Schedule]]) -> list
         if not isinstance(schedule, CudaGemm):
             continue
         for one in emit_cuda.launches(graph, region, schedule, name):
-            for side, each in zip(("left", "right"), one.maps, strict=False):
-                found.append(
-                    f"_{name}_{side} = _TensorMap({each.sizes}, {each.box}, {each.item_bytes}, "
-                    f"{TENSOR_FORMATS[each.format]})\n"
-                )
+            found += [
+                f"_{name}_{each.name} = _TensorMap({each.sizes}, {each.box}, {each.item_bytes}, "
+                f"{TENSOR_FORMATS[each.format]})\n"
+                for each in one.maps
+            ]
     return found
 
 
@@ -480,8 +480,10 @@ class _Forward:
         memory = ""
         for one in emit_cuda.launches(self.graph, region, schedule, name):
             given = list(pointers)
-            for side, each in zip(("left", "right"), one.maps, strict=False):
-                given.append(f"_{name}_{side}.at({self.names[each.operand]}.data_ptr())")
+            given += [
+                f"_{name}_{each.name}.at({self.names[each.operand]}.data_ptr())"
+                for each in one.maps
+            ]
             if one.partial:
                 if not memory:
                     memory = self._fresh(f"{name}_parts")
