@@ -85,6 +85,7 @@ class Side:
             for each call.
         nulls_us: on the CPU, times of handshakes without a call.
         kept_us: on the CPU, times of calls whose outputs were kept, with that copy in them.
+        copies_us: on the CPU, the baseline's times of that copy alone.
         calls: timed calls in a block.
         spin_us: on CUDA, how long a block's first kernel spins.
     """
@@ -94,6 +95,7 @@ class Side:
     slopes_us: list[float] = field(default_factory=list)
     nulls_us: list[float] = field(default_factory=list)
     kept_us: list[float] = field(default_factory=list)
+    copies_us: list[float] = field(default_factory=list)
     calls: int = 1
     spin_us: float = 0.0
     _medians: list[float] = field(default_factory=list)
@@ -115,6 +117,12 @@ class Side:
             return LEAST_US
         spread = timing.percentile(self.nulls_us, 75) - timing.percentile(self.nulls_us, 25)
         return max(spread, LEAST_US)
+
+    def copy_us(self) -> float:
+        """What the copy of outputs takes, less the handshake's time; 0 where it was not timed."""
+        if not self.copies_us:
+            return 0.0
+        return max(timing.median(self.copies_us) - self._null_us(), 0.0)
 
     def _null_us(self) -> float:
         return timing.median(self.nulls_us) if self.nulls_us else 0.0
@@ -282,7 +290,7 @@ class Stopwatch:
     ) -> Challenge | None:
         try:
             if side.worker.device == "cpu":
-                return self._cpu_block(side, switched, challenged)
+                return self._cpu_block(side, switched, challenged, trusted=is_base)
             return self._cuda_block(side, switched, challenged, attested=not is_base)
         except Failure as failure:
             if is_base:
@@ -324,7 +332,9 @@ class Stopwatch:
             for _ in range(NULLS_PER_BLOCK)
         ]
 
-    def _cpu_block(self, side: Side, switched: bool, challenged: int) -> Challenge | None:
+    def _cpu_block(
+        self, side: Side, switched: bool, challenged: int, *, trusted: bool
+    ) -> Challenge | None:
         if switched:
             self._cpu_call(side.worker)  # warms threads and caches; not counted
         times, challenge = [], None
@@ -337,6 +347,9 @@ class Stopwatch:
                 side.kept_us.append(spent / 1e3)
                 challenge = self._fetch(side.worker, index, salt)
         side.times_us.append(times)
+        if trusted and challenge is not None:
+            copy = side.worker.channel.timed(b"k", self.settings.call_deadline_s)
+            side.copies_us.append(copy / 1e3)
         side.nulls_us += self._handshakes(side.worker)
         return challenge
 
@@ -507,7 +520,8 @@ def _late(base: Side, candidate: Side) -> tuple[float, float, float]:
     """
     kept, call_us = candidate.kept_us, _middle_us(candidate)
     # Of the quicker calls, which a busy machine has not delayed: else its delays would be allowed.
-    copy_us = max(_quarter_us(base.kept_us) - _quarter_us(_calls_us(base)), 0.0)
+    # The copy alone is timed too, because a difference of long calls may well hide a short copy.
+    copy_us = max(_quarter_us(base.kept_us) - _quarter_us(_calls_us(base)), base.copy_us())
     allowed_us = LATE_FACTOR * copy_us + LATE_SHARE * call_us + LATE_US
     late = sum(us > call_us + allowed_us for us in kept)
     ways = sum(math.comb(len(kept), n) for n in range(late, len(kept) + 1))

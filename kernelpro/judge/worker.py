@@ -7,6 +7,7 @@ around a timed call single bytes take their place, because they cost less:
     p + set (1 byte) + salt (8 bytes)   refill the inputs, swap a few elements    -> r
     g                                   call the module once                      -> d
     c                                   the same, and keep the outputs' bytes     -> d
+    k                                   keep the last call's outputs' bytes       -> d
     n                                   the same without the call                 -> d
 
 An exception during these answers x; the `error` request then says which.
@@ -539,9 +540,11 @@ def serve(channel: socket.socket, threads: int) -> NoReturn:
     receive, send, exit_now = channel.recv, channel.sendall, os._exit
     while True:
         first = receive(1)
-        if first in (b"g", b"c", b"n"):
+        if first in (b"g", b"c", b"k", b"n"):
             try:
-                if first != b"n":
+                if first == b"k":
+                    worker.kept = worker._dump(worker.result)
+                elif first != b"n":
                     worker._run(dump=first == b"c")
                 send(b"d")
             except BaseException as error:
