@@ -135,7 +135,7 @@ class Channel:
         self._expect(b"r", end)
 
     def timed(self, command: bytes, deadline_s: float) -> int:
-        """Send `g`, `c` (call), `k` or `n` (no call) and return the nanoseconds until it is done."""
+        """Send `g`, `c` (call), `k` or `n` (no call); return the nanoseconds until it is done."""
         connection = self.connection
         connection.settimeout(max(0.001, self._end(deadline_s) - time.monotonic()))
         try:

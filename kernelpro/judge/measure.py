@@ -333,7 +333,7 @@ class Stopwatch:
         ]
 
     def _cpu_block(
-        self, side: Side, switched: bool, challenged: int, *, trusted: bool
+        self, side: Side, switched: bool, challenged: int, *, trusted: bool = False
     ) -> Challenge | None:
         if switched:
             self._cpu_call(side.worker)  # warms threads and caches; not counted

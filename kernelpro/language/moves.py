@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kernelpro.language.algebra import algebra
 from kernelpro.language.program import Program, text, with_schedules
 from kernelpro.language.rewrites import Rewritten, rewrites
 from kernelpro.language.schedule import (
@@ -397,6 +398,15 @@ def first(
     """Return the program with a sound schedule for each of its kernels."""
     schedules = [default(machine, [work], program.target, limits) for work in works]
     return with_schedules(program, schedules)
+
+
+def simpler(program: Program, machine: Machine, limits: Limits = UNKNOWN) -> Iterator[Move]:
+    """Yield programs of fewer operations (see `algebra.py`), with sound schedules."""
+    from kernelpro.language.lower import lower  # torch comes with it
+
+    for rewritten in algebra(program):
+        works = lower(rewritten.program).works
+        yield _move(replace(rewritten, program=first(rewritten.program, machine, works, limits)))
 
 
 def answers(

@@ -51,7 +51,7 @@ def _owned(
     places = [
         place
         for place, stage in enumerate(program.stages)
-        if isinstance(stage, Library) and _op(stage) in ops
+        if isinstance(stage, Library) and operator_of(stage) in ops
     ]
     if not places:
         return
@@ -63,15 +63,15 @@ def _owned(
         known = types(program)
     except ProgramError:
         return
-    turned = dict(_turned(program, known))
+    views = dict(turned(program, known))
     for place in places:
         library = program.stages[place]
         assert isinstance(library, Library)
-        stage = make(library, known, turned, program.target)
+        stage = make(library, known, views, program.target)
         if stage is None:
             continue
         stages = (*program.stages[:place], stage, *program.stages[place + 1 :])
-        found = _without_unread(replace(program, stages=stages), set(turned))
+        found = without_unread(replace(program, stages=stages), set(views))
         try:
             works = lower(found).works
         except ProgramError:
@@ -86,7 +86,8 @@ def _owned(
         yield replace(found, stages=(*found.stages[:which], better, *found.stages[which + 1 :]))
 
 
-def _op(stage: Library) -> str:
+def operator_of(stage: Library) -> str:
+    """Return the bare name of a stage's ATen operator, such as `addmm`; empty for others."""
     parts = stage.op.split(".")
     return parts[1] if len(parts) == 3 and parts[0] == "aten" else ""
 
@@ -102,10 +103,10 @@ def _machine(program: Program) -> tuple[int, int]:
     )
 
 
-def _turned(program: Program, known: Mapping[str, Type]) -> Iterator[tuple[str, Name]]:
-    """Values that only show another with its last two sizes exchanged: name and the other."""
+def turned(program: Program, known: Mapping[str, Type]) -> Iterator[tuple[str, Name]]:
+    """Yield values that only show another with its last two sizes exchanged: name and the other."""
     for stage in program.stages:
-        if not isinstance(stage, Library) or _op(stage) not in TURNS or stage.keywords:
+        if not isinstance(stage, Library) or operator_of(stage) not in TURNS or stage.keywords:
             continue
         source, *rest = stage.arguments
         if not isinstance(source, Name) or source.name not in known:
@@ -113,7 +114,7 @@ def _turned(program: Program, known: Mapping[str, Type]) -> Iterator[tuple[str, 
         rank = len(known[source.name].shape)
         if rank < 2:
             continue
-        match _op(stage), rest:
+        match operator_of(stage), rest:
             case "t" | "numpy_T", []:
                 exchanged = rank == 2
             case "mT", []:
@@ -129,7 +130,7 @@ def _turned(program: Program, known: Mapping[str, Type]) -> Iterator[tuple[str, 
             yield stage.name, Name(source.name)
 
 
-def _without_unread(program: Program, names: set[str]) -> Program:
+def without_unread(program: Program, names: set[str]) -> Program:
     """Leave out those of torch's calls that nothing reads any more."""
     read = {name.name for name in names_in(program.result)}
     for stage in program.stages:
@@ -147,10 +148,10 @@ def _without_unread(program: Program, names: set[str]) -> Program:
     return replace(program, stages=stages)
 
 
-def _operand(value: Any, turned: Mapping[str, Name]) -> Expression | None:
-    """A product's operand: a value, or the transpose of one."""
-    if isinstance(value, Name) and value.name in turned:
-        return Apply("transpose", (turned[value.name],))
+def operand(value: Any, views: Mapping[str, Name]) -> Expression | None:
+    """Return a product's operand: a value, or the transpose of one; None if it is neither."""
+    if isinstance(value, Name) and value.name in views:
+        return Apply("transpose", (views[value.name],))
     return value if isinstance(value, Name | Reshape) else None
 
 
@@ -167,20 +168,20 @@ def _shape(value: Expression, known: Mapping[str, Type]) -> tuple[int, ...]:
 
 
 def _gemm(
-    library: Library, known: Mapping[str, Type], turned: Mapping[str, Name], target: str
+    library: Library, known: Mapping[str, Type], views: Mapping[str, Name], target: str
 ) -> Stage | None:
     arguments = list(library.arguments)
     if library.keywords or library.type is None:
         return None  # addmm with factors
     bias = None
-    op = _op(library)
+    op = operator_of(library)
     if op == "addmm":
         bias = arguments.pop(0)
     if op == "linear" and len(arguments) == 3:
         bias = arguments.pop()
     if len(arguments) != 2 or not isinstance(bias, Name | Reshape | None):
         return None
-    left, right = (_operand(value, turned) for value in arguments)
+    left, right = (operand(value, views) for value in arguments)
     if left is None or right is None:
         return None
     if op == "linear":  # torch's linear takes the transpose
@@ -207,13 +208,13 @@ def _gemm(
 
 
 def _transpose(
-    library: Library, known: Mapping[str, Type], turned: Mapping[str, Name], target: str
+    library: Library, known: Mapping[str, Type], views: Mapping[str, Name], target: str
 ) -> Stage | None:
     keywords = dict(library.keywords)
     layout = str(keywords.pop("memory_format", "torch.contiguous_format"))
     if keywords or len(library.arguments) != 1 or library.type is None:
         return None
-    value = _operand(library.arguments[0], turned)
+    value = operand(library.arguments[0], views)
     if not isinstance(value, Apply) or layout != "torch.contiguous_format":
         return None
     shape = _shape(value, known)

@@ -98,6 +98,11 @@ def fold_constants(value: Apply, scope: _Scope) -> Expression | None:
     return None
 
 
+def folded(value: Expression) -> Expression:
+    """Return an expression whose constants are computed."""
+    return _applied(value, fold_constants, _Scope(0, {}, frozenset()))
+
+
 def _has_exact_reciprocal(value: float) -> bool:
     return math.isfinite(value) and abs(math.frexp(value)[0]) == 0.5 and abs(value) < 1e30
 

@@ -4,10 +4,11 @@ Exporting needs no device and no memory for the inputs: they are fake tensors, u
 makes constants whose values are needed.
 """
 
+import contextlib
 import math
 import operator
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ def trace(problem: Problem) -> Graph:
 def _export(problem: Problem) -> tuple[Any, list[str], dict[str, Any]]:
     module = instantiate(problem)
     try:
-        with FakeTensorMode(), warnings.catch_warnings():
+        with FakeTensorMode(), _conversions(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's, about its own code
             program, names, plain = _program(module)
         if program.constants:
@@ -64,6 +65,40 @@ def _export(problem: Problem) -> tuple[Any, list[str], dict[str, Any]]:
     if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
         raise Untraceable("forward changes its inputs or the module's buffers")
     return program, names, plain
+
+
+@contextlib.contextmanager
+def _conversions() -> Iterator[None]:
+    """Let constructors convert their module, as by `.half()`.
+
+    torch swaps a fake parameter with its conversion in place, which fails because fake tensors are
+    held by weak references; here the conversion is put in the parameter's place.
+    """
+    before = torch.nn.Module._apply
+    torch.nn.Module._apply = _apply  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.nn.Module._apply = before  # type: ignore[method-assign]
+
+
+def _apply(self: torch.nn.Module, function: Any, recurse: bool = True) -> torch.nn.Module:
+    """Apply a function to all parameters and buffers; what modules share stays shared."""
+    made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+    for module in self.modules() if recurse else [self]:
+        for held in (module._parameters, module._buffers):
+            named: dict[str, Any] = held
+            for name, old in named.items():
+                if old is None:
+                    continue
+                if id(old) not in made:
+                    with torch.no_grad():
+                        new = function(old)
+                    if isinstance(old, torch.nn.Parameter):
+                        new = torch.nn.Parameter(new, old.requires_grad)
+                    made[id(old)] = old, new  # and the old one lives, so that its id stays its own
+                named[name] = made[id(old)][1]
+    return self
 
 
 def _program(module: Any) -> tuple[Any, list[str], dict[str, Any]]:

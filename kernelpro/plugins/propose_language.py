@@ -30,10 +30,10 @@ _ONE_AT_A_TIME = threading.Lock()  # torch.export and the caches of traced probl
 
 @hookimpl
 def propose(proposal: Proposal) -> Candidate | None:
-    """Write the first kernel that was not tried yet: default, diagnosed moves, neighbours.
+    """Write the first kernel not tried yet: default, fewer operations, diagnosed moves, neighbours.
 
     Where findings are held back, neighbours come before diagnosed moves until `ASK_AFTER`.
-    Lessons of earlier searches, where there are some, order the moves after the default.
+    Lessons of earlier searches, where there are some, order the last two.
     """
     with _ONE_AT_A_TIME:
         return _propose(proposal)
@@ -81,6 +81,7 @@ def _moves(proposal: Proposal, prepared: "Prepared") -> Iterator[moves.Move]:
         current = writer.start(proposal.problem, proposal.machine, limits)
         works = writer.check(proposal.problem, current, limits).works
         yield moves.Move(program=current, rationale=_start(prepared), strategy=moves.START)
+    yield from moves.simpler(current, proposal.machine, limits)  # whatever the schedule
     if proposal.held_back is not None and proposal.fruitless < ASK_AFTER:
         yield from _by_lessons(_around(proposal, current, works, limits), proposal)
     told = proposal.ask()

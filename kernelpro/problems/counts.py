@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernelpro.problems import rules
+from kernelpro.problems import avoidable, rules
 
 # Of the first tensor argument they read only the elements that they return.
 _LOOKUPS = frozenset(("embedding", "gather", "index", "index_select", "take", "nll_loss_forward"))
@@ -29,7 +29,8 @@ class Counts:
     """What one call does.
 
     Attributes:
-        flops: floating-point operations, by the rules of `rules`.
+        flops: floating-point operations, by the rules of `rules`, less those that `avoidable`
+            knows to be needless.
         min_bytes: least bytes to move: what is read of inputs and parameters, and the outputs.
         operators: ATen operators but views, as `aten.addmm`, each with its number of calls.
         note: how flops were counted, and which operators were left out.
@@ -69,6 +70,7 @@ class Recorder(TorchDispatchMode):
         self._operators: Counter[str] = Counter()
         self._unknown: set[str] = set()
         self._uses: dict[int, _Use] = {}
+        self._avoidable = avoidable.Avoidable()
 
     @contextlib.contextmanager
     def shaping(self) -> Iterator[None]:
@@ -89,13 +91,17 @@ class Recorder(TorchDispatchMode):
 
     def counts(self, outputs: Iterable[torch.Tensor]) -> Counts:
         """Sum up, given the tensors that the call returned."""
+        outputs = list(outputs)
         written = {_storage(t): _unique_bytes(t) for t in outputs if _is_dense(t)}
         out = sum(size for place, size in written.items() if place not in self._uses)
         note = rules.NOTE
         if self._unknown:
             note += f"; not counted, for want of a rule: {', '.join(sorted(self._unknown))}"
+        needless = self._avoidable.flops(outputs)
+        if needless:
+            note += f"; {needless:,} fewer than the reference does: {avoidable.NOTE}"
         return Counts(
-            flops=self._flops,
+            flops=self._flops - needless,
             min_bytes=out + sum(use.read_bytes for use in self._uses.values()),
             operators=dict(self._operators),
             note=note,
@@ -131,6 +137,7 @@ class Recorder(TorchDispatchMode):
         if flops is None:
             self._unknown.add(name)
         self._flops += flops or 0
+        self._avoidable.see(name, args, result, flops or 0)
         for position, tensor in enumerate(rules.tensors((args, kwargs))):
             use = self._uses.get(_storage(tensor)) if _is_dense(tensor) else None
             if use is None:

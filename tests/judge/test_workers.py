@@ -75,10 +75,10 @@ def test_while_one_side_is_timed_the_other_stands_still(kit, judge, monkeypatch)
         workers = psutil.Process().children(recursive=True)
         return {p.pid for p in workers if p.status() == psutil.STATUS_STOPPED}
 
-    def looked(self, side, switched, challenged):
+    def looked(self, side, switched, challenged, **words):
         wait_until(lambda: len(still()) == 1, 5.0)  # the kernel takes its time with many threads
         seen.append((side.worker.pid in still(), len(still())))
-        return block(self, side, switched, challenged)
+        return block(self, side, switched, challenged, **words)
 
     monkeypatch.setattr(Stopwatch, "_cpu_block", looked)
     with judge.judging(kit.honest) as (evaluation, session):

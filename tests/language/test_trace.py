@@ -2,12 +2,13 @@ import time
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kernelpro import problems
 from kernelpro.language.program import text
 from kernelpro.language.regions import Region
 from kernelpro.language.schedule import CpuSchedule
-from kernelpro.language.trace import trace
+from kernelpro.language.trace import _conversions, trace
 from kernelpro.language.writer import explain, first_program, prepare, write, write_program
 from kernelpro.problems.module import instantiate
 
@@ -130,3 +131,23 @@ def test_other_changes_of_buffers_and_inputs_are_not_followed(make_problem):
     assert "changes its inputs or the module's buffers" in prepare(problem).reason
     problem = make_problem("x0.add_(1.0)\nreturn x0 * 2.0", "torch.randn(64, 9)")
     assert "changes its inputs" in prepare(problem).reason
+
+
+@pytest.mark.parametrize(
+    "conversion", ["self.bfloat16()", "self.to(torch.bfloat16)", "self.half()"]
+)
+def test_a_module_that_converts_itself_when_made_is_followed(conversion, make_problem):
+    dtype = "float16" if "half" in conversion else "bfloat16"
+    init = "self.layer = nn.Linear(8, 8)\nself.tied = nn.Linear(8, 8)\n"
+    init += f"self.tied.weight = self.layer.weight\n{conversion}"
+    forward = "return self.tied(self.layer(x0).relu()) * 2"
+    for target in ("cpu", "cuda"):
+        problem = make_problem(
+            forward, f"torch.randn(4, 8, dtype=torch.{dtype})", init, target=target
+        )
+        graph = trace(problem)
+        read = [node for node in graph.nodes if node.kind == "parameter"]
+        assert {node.dtype for node in read} == {dtype}
+        with FakeTensorMode(), _conversions():
+            model = instantiate(problem).model(0)
+        assert model.get_parameter("tied.weight") is model.get_parameter("layer.weight")

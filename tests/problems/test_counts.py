@@ -112,3 +112,48 @@ def test_a_convolution_is_counted_by_torchs_rule():
     module = nn.Conv2d(3, 8, 3, padding=1)
     counts = count(module, torch.rand(2, 3, 16, 16), module=module)
     assert counts.flops == 2 * (2 * 8 * 16 * 16) * (3 * 3 * 3)
+
+
+WEIGHT = (24, 16)
+
+
+@pytest.mark.parametrize(
+    ("forward", "flops"),
+    [
+        # Rows of the product are summed: the weight is, and then one product a row.
+        (lambda x, w: (x @ w.T).sum(1), 24 * 16 + 2 * 8 * 16),
+        (lambda x, w: ((x @ w.T) / 2).sum(1, keepdim=True) * 3, 24 * 16 + 2 * 8 * 16 + 8),
+        (lambda x, w: F.linear(x, w, w[:, 0]).mean(-1), 24 * 16 + 2 * 8 * 16),
+        # Its columns, or both.
+        (lambda x, w: (x @ w.T).mean(0), 8 * 16 + 2 * 24 * 16),
+        (lambda x, w: F.linear(x.view(2, 4, 16), w).sum(1), 8 * 16 + 2 * 2 * 24 * 16),
+        (lambda x, w: (x @ w.T).sum(), 8 * 16 + 24 * 16 + 2 * 16),
+    ],
+)
+def test_a_product_of_which_only_sums_are_used_counts_as_a_product_of_sums(forward, flops):
+    counts = count(forward, torch.rand(8, 16), torch.rand(*WEIGHT))
+    assert counts.flops == flops
+    assert "only sums are used" in counts.note
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda x, w: (x @ w.T).relu().sum(1),
+        lambda x, w: ((x @ w.T) * w[:, 0]).sum(1),
+        lambda x, w: (x @ w.T).view(8, 4, 6).sum(1),
+        lambda x, w: (x @ w.T).T.contiguous().sum(1),
+        lambda x, w: (lambda y: (y.sum(1), y))(x @ w.T),
+        lambda x, w: (lambda y: (y.sum(1), y.amax(1)))(x @ w.T),
+        lambda x, w: (lambda y: (y * y).sum(1))(x @ w.T),
+    ],
+)
+def test_a_product_that_is_used_otherwise_counts_whole(forward):
+    counts = count(forward, torch.rand(8, 16), torch.rand(*WEIGHT))
+    assert counts.flops >= 2 * 8 * 16 * 24
+    assert "only sums are used" not in counts.note
+
+
+def test_a_product_with_a_diagonal_matrix_counts_each_element_once():
+    assert count(lambda a, b: torch.diag(a) @ b, torch.rand(8), torch.rand(8, 4)).flops == 32
+    assert count(lambda a, b: b @ torch.diag(a), torch.rand(4), torch.rand(8, 4)).flops == 32
