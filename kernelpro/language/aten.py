@@ -13,7 +13,7 @@ from kernelpro.language.graph import Use
 PRODUCTS = frozenset(["linear", "mm", "addmm", "bmm", "baddbmm", "matmul"])
 """Products of matrices: their result is always new memory, dense and in order."""
 
-DENSE = PRODUCTS | {"contiguous"}
+DENSE = PRODUCTS | {"contiguous", "arange"}
 """Library operators whose result is always dense and in order."""
 
 FRESH = PRODUCTS | {
@@ -37,7 +37,7 @@ def _copy(b: Builder, a: Arguments) -> int:
 def _dropout(b: Builder, a: Arguments) -> int:
     if a["train"] and a["p"] != 0:
         raise NotCovered
-    return _same(b, a)
+    return _same(b, {"self": a["input"]})
 
 
 def _shape_only(b: Builder, a: Arguments) -> int:

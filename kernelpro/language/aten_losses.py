@@ -135,6 +135,34 @@ def _triplet_margin(b: Builder, a: Arguments) -> int:
     )
 
 
+def _bce_with_logits(b: Builder, a: Arguments) -> int:
+    """max(x, 0) - x y + log(1 + exp(-|x|)); see torch.nn.BCEWithLogitsLoss."""
+    if a["weight"] is not None or a["pos_weight"] is not None:
+        raise NotCovered
+
+    def terms(b: Builder, x: int, y: int) -> int:
+        power = b.pointwise("exp", b.pointwise("neg", b.pointwise("abs", x)))
+        linear = b.pointwise("sub", b.pointwise("relu", x), b.pointwise("mul", x, y))
+        return b.pointwise("add", linear, b.pointwise("log1p", power))
+
+    return _loss(terms)(b, a) or 0
+
+
+def _cosine_similarity(b: Builder, a: Arguments) -> int:
+    """Append the product of two rows, each divided by its norm, which is at least eps."""
+    one, two = b.tensor(a["x1"]), b.tensor(a["x2"])
+    if b.nodes[one].shape != b.nodes[two].shape:
+        raise NotCovered
+    span, eps = b.rows(one, a["dim"]), float(a["eps"])
+
+    def norm(x: int) -> int:
+        squares = b.reduce("sum", b.pointwise("mul", x, x), span)
+        return b.pointwise("maximum", b.pointwise("sqrt", squares), eps)
+
+    dot = b.reduce("sum", b.pointwise("mul", one, two), span)
+    return b.pointwise("div", b.pointwise("div", dot, norm(one)), norm(two))
+
+
 def _squared_error(b: Builder, x: int, y: int) -> int:
     difference = b.pointwise("sub", x, y)
     return b.pointwise("mul", difference, difference)
@@ -145,6 +173,8 @@ RULES: dict[str, Rule] = {
     "huber_loss": _huber,
     "kl_div": _kl_div,
     "triplet_margin_loss": _triplet_margin,
+    "binary_cross_entropy_with_logits": _bce_with_logits,
+    "cosine_similarity": _cosine_similarity,
     "nll_loss": _nll_loss,
     "nll_loss_nd": _nll_loss,
     "cross_entropy_loss": _cross_entropy,

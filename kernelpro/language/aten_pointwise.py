@@ -132,6 +132,61 @@ def _hardswish(b: Builder, a: Arguments) -> int:
     return b.pointwise("mul", b.tensor(a["self"]), _hardsigmoid(b, a))
 
 
+def _round(b: Builder, a: Arguments) -> int:
+    if a.get("decimals", 0):
+        raise NotCovered
+    return b.pointwise("round", b.tensor(a["self"]))
+
+
+def _ceil(b: Builder, a: Arguments) -> int:
+    down = b.pointwise("floor", b.pointwise("neg", b.tensor(a["self"])))
+    return b.pointwise("neg", down)
+
+
+def _trunc(b: Builder, a: Arguments) -> int:
+    x = b.tensor(a["self"])
+    up, down = _ceil(b, a), b.pointwise("floor", x)
+    return b.pointwise("where", b.pointwise("lt", x, 0.0), up, down)
+
+
+def _frac(b: Builder, a: Arguments) -> int:
+    return b.pointwise("sub", b.tensor(a["self"]), _trunc(b, a))
+
+
+def _sign(b: Builder, a: Arguments) -> int:
+    """Append x's sign: 1, -1, or x itself, which is 0 or NaN."""
+    x = b.tensor(a["self"])
+    below = b.pointwise("where", b.pointwise("lt", x, 0.0), -1.0, x)
+    return b.pointwise("where", b.pointwise("gt", x, 0.0), 1.0, below)
+
+
+def _threshold(b: Builder, a: Arguments) -> int:
+    x, value = b.tensor(a["self"]), float(a["value"])
+    return b.pointwise("where", b.pointwise("le", x, float(a["threshold"])), value, x)
+
+
+def _shrink(soft: bool) -> Rule:
+    def rule(b: Builder, a: Arguments) -> int:
+        x, by = b.tensor(a["self"]), float(a["lambd"])
+        above = b.pointwise("sub", x, by) if soft else x
+        below = b.pointwise("add", x, by) if soft else x
+        inner = b.pointwise("where", b.pointwise("lt", x, -by), below, b.pointwise("mul", x, 0.0))
+        return b.pointwise("where", b.pointwise("gt", x, by), above, inner)
+
+    return rule
+
+
+def _scaled(op: str, inner: float, outer: float) -> Rule:
+    """A function of another base: op(x * inner) * outer."""
+
+    def rule(b: Builder, a: Arguments) -> int:
+        x = b.tensor(a["self"])
+        result = b.pointwise(op, x if inner == 1.0 else b.pointwise("mul", x, inner))
+        return result if outer == 1.0 else b.pointwise("mul", result, outer)
+
+    return rule
+
+
 def _clamp(b: Builder, a: Arguments) -> int:
     low, high = (
         None if a.get(name) is None else b.operand(a[name])
@@ -194,6 +249,9 @@ RULES: dict[str, Rule] = {
             "reciprocal",
             "tanh",
             "erf",
+            "sin",
+            "cos",
+            "floor",
             "sigmoid",
             "relu",
         ]
@@ -210,6 +268,19 @@ RULES: dict[str, Rule] = {
     "subtract": _binary("sub"),
     "multiply": _binary("mul"),
     "divide": _div,
+    "round": _round,
+    "ceil": _ceil,
+    "trunc": _trunc,
+    "fix": _trunc,
+    "frac": _frac,
+    "sign": _sign,
+    "sgn": _sign,
+    "exp2": _scaled("exp", math.log(2.0), 1.0),
+    "log2": _scaled("log", 1.0, 1.0 / math.log(2.0)),
+    "log10": _scaled("log", 1.0, 1.0 / math.log(10.0)),
+    "threshold": _threshold,
+    "hardshrink": _shrink(soft=False),
+    "softshrink": _shrink(soft=True),
     "pow": _pow,
     "square": _square,
     "gelu": _gelu,
@@ -237,4 +308,6 @@ RULES: dict[str, Rule] = {
     "bitwise_and": _logical("and"),
     "logical_or": _logical("or"),
     "bitwise_or": _logical("or"),
+    "__and__": _logical("and"),
+    "__or__": _logical("or"),
 }

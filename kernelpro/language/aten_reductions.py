@@ -2,8 +2,13 @@
 
 import math
 
+import torch
+
 from kernelpro.language.builder import Arguments, Builder, NotCovered, Rule, Span
-from kernelpro.language.graph import Use
+from kernelpro.language.graph import Device, Use
+
+MOST_PLACES = 1 << 24
+"""Whole numbers up to this are float32 values."""
 
 
 def _reduction(op: str) -> Rule:
@@ -87,7 +92,53 @@ def _logsumexp(b: Builder, a: Arguments) -> int:
     return b.pointwise("where", infinite, largest, result)
 
 
+def place_of_extreme(b: Builder, op: str, x: int, dim: int) -> int:
+    """Append the index of the first of each row's largest (`amax`) or least (`amin`) elements.
+
+    Its shape is the operator's.
+
+    The least index of an element that equals the extreme, or is NaN, as torch has it. Indices are
+    float32 until the end, which holds whole numbers up to 2^24.
+    """
+    node, span = b.nodes[x], b.rows(x, dim)
+    if span.columns > MOST_PLACES:
+        raise NotCovered
+    behind = len(node.shape) - 1 - dim % len(node.shape)
+    places = b.add(
+        kind="library",
+        op="torch.ops.aten.arange.default",
+        arguments=(span.columns,),
+        keywords=(("dtype", torch.float32), ("device", Device())),
+        shape=(span.columns,),
+        dtype="float32",
+    )
+    places = b.view(places, (span.columns, *[1] * behind))
+    is_extreme = b.pointwise("eq", x, b.reduce(op, x, span))
+    found = b.pointwise("or", is_extreme, b.pointwise("ne", x, x))
+    first = b.reduce("amin", b.pointwise("where", found, places, float(span.columns)), span)
+    first = b.view(first, b.shape)
+    return b.add(
+        kind="library",
+        op="torch.ops.aten.to.dtype",
+        arguments=(Use(node=first), torch.int64),
+        shape=b.nodes[first].shape,
+        dtype="int64",
+    )
+
+
+def _arg(op: str) -> Rule:
+    def rule(b: Builder, a: Arguments) -> int:
+        x = b.tensor(a["self"])
+        if a["dim"] is None and len(b.nodes[x].shape) != 1:
+            raise NotCovered
+        return place_of_extreme(b, op, x, -1 if a["dim"] is None else a["dim"])
+
+    return rule
+
+
 RULES: dict[str, Rule] = {
+    "argmax": _arg("amax"),
+    "argmin": _arg("amin"),
     **{name: _reduction(name) for name in ["sum", "mean", "amax", "amin", "prod"]},
     **dict.fromkeys(("softmax", "_softmax"), _softmax),
     **dict.fromkeys(("log_softmax", "_log_softmax"), _log_softmax),

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from kernelpro.language.graph import COMPARISONS, Graph
-from kernelpro.language.names import Names, number
+from kernelpro.language.names import Names, number, row_index
 from kernelpro.language.plan import Pass, Plan, Planner, Source, Value
 from kernelpro.language.regions import Load, Region
 
@@ -19,6 +19,10 @@ CALLS = {
     "rsqrt": "rsqrtf",
     "tanh": "tanhf",
     "erf": "erff",
+    "sin": "sinf",
+    "cos": "cosf",
+    "floor": "floorf",
+    "round": "rintf",
     "sigmoid": "logistic",
     "relu": "relu",
     "maximum": "maximum",
@@ -73,12 +77,7 @@ class Expressions:
         return "load_own" if load.node in self.names.written else "load"
 
     def _row(self, load: Load) -> str:
-        if load.period == 1:
-            return "0"
-        index = "r" if load.repeat == 1 else f"r / {load.repeat}"
-        if load.repeat * load.period == self.region.rows:
-            return index
-        return f"{index} % {load.period}"
+        return row_index(load, self.region.rows)
 
     def _pointer(self, load: Load) -> str:
         pointer = self.names.pointers[load.node]

@@ -222,7 +222,8 @@ def row_index(load: Load, rows: int) -> str:
     index = "r" if load.repeat == 1 else f"r / {load.repeat}"
     if load.repeat * load.period == rows:
         return index
-    return f"({index}) % {load.period}" if load.repeat != 1 else f"r % {load.period}"
+    index = f"({index}) % {load.period}" if load.repeat != 1 else f"r % {load.period}"
+    return f"{index} + r / {load.outer} * {load.period}" if load.outer else index
 
 
 def number(value: float) -> str:

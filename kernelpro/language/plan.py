@@ -18,7 +18,7 @@ Value = int | Load
 Source = Value | float
 
 COSTS = {"div": 4, "sqrt": 4, "rsqrt": 6, "reciprocal": 4} | dict.fromkeys(
-    ["exp", "expm1", "log", "log1p", "tanh", "erf", "sigmoid"], 12
+    ["exp", "expm1", "log", "log1p", "tanh", "erf", "sigmoid", "sin", "cos"], 12
 )
 """Rough cost of an operator in additions, for the choice between keeping and recomputing."""
 

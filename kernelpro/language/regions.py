@@ -24,19 +24,22 @@ MIN_ROWS = 64
 class Load:
     """A tensor that a region reads, and which of its elements belongs to row r and column c.
 
-    The element's row is `(r // repeat) % period`.
+    The element's row is `(r // repeat) % period`, plus `(r // outer) * period` if there are groups.
 
     Attributes:
         node: the graph node that owns the elements.
         columns: whether it has one element per column; else one per row.
         repeat: adjacent rows that share an element.
         period: rows after which the elements start again; 1 when all rows share.
+        outer: rows of a group, each of which has elements of its own, such as a mask that all heads
+            of an example share; 0 when there are no groups.
     """
 
     node: int
     columns: bool
     repeat: int
     period: int
+    outer: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,7 +324,8 @@ def fit(
             whole = graph.nodes[base].dtype == "int64"
             if pattern is None or (whole and (pattern[0] or inner > 1)):
                 return None
-            load = Load(node=base, columns=pattern[0], repeat=pattern[1], period=pattern[2])
+            per_column, repeat, period, outer = pattern
+            load = Load(node=base, columns=per_column, repeat=repeat, period=period, outer=outer)
             if base not in inside:
                 loads.append(((number, position), load))
             elif load.columns != (base in full) or (load.repeat, load.period) != (1, rows):
@@ -340,8 +344,8 @@ def fit(
 
 def match(
     shape: tuple[int, ...], wide: tuple[int, ...], columns: int, inner: int = 1
-) -> tuple[bool, int, int] | None:
-    """Say how a tensor broadcasts over rows of columns elements: per column?, repeat, period.
+) -> tuple[bool, int, int, int] | None:
+    """Say how a tensor broadcasts over rows of columns elements, by the last fields of `Load`.
 
     Args:
         shape: the tensor's sizes.
@@ -359,24 +363,29 @@ def match(
     if between is None or along is None:
         return None
     per_column = along and columns > 1
-    repeat = period = 1
-    state = "inner"
+    repeat = period = gap = groups = 1
+    state = "inner"  # sizes that repeat, that match, that repeat, that match
     for mine, theirs in reversed(list(zip(shape[:cut], wide[:cut], strict=True))):
         if theirs == 1:
             continue
         if mine == theirs:
-            if state == "outer":
-                return None
-            state, period = "matched", period * theirs
+            if state in ("outer", "groups"):
+                state, groups = "groups", groups * theirs
+            else:
+                state, period = "matched", period * theirs
         elif state == "inner":
             repeat *= theirs
+        elif state == "groups":
+            return None
         else:
-            state = "outer"
+            state, gap = "outer", gap * theirs
+    if state == "groups":
+        return None if inner > 1 else (per_column, repeat, period, repeat * period * gap)
     repeat = repeat if state != "inner" else 1
     if between and inner > 1:
         # The rows in between differ: only what repeats after whole blocks of them has one period.
-        return None if repeat > 1 else (per_column, 1, period * inner)
-    return per_column, repeat * inner if period > 1 else 1, period
+        return None if repeat > 1 else (per_column, 1, period * inner, 0)
+    return per_column, repeat * inner if period > 1 else 1, period, 0
 
 
 def _cut(wide: tuple[int, ...], wanted: int) -> int | None:

@@ -220,10 +220,8 @@ class _Tracer:
         builder, value = self.builder, node.meta["val"]
         mark = builder.first = len(builder.nodes)
         try:
-            if name in ("max", "min") and "dim" in arguments and not _reads(node, 1):
-                op, value = "amax" if name == "max" else "amin", value[0]
-                builder.shape, builder.dtype = tuple(value.shape), _dtype(value)
-                return (Use(node=builder.typed(RULES[op](builder, arguments) or 0)), None)
+            if name in ("max", "min") and "dim" in arguments:
+                return self._extremes(node, arguments)
             if name == "broadcast_tensors":
                 return tuple(
                     self._expanded(use, item)
@@ -240,6 +238,18 @@ class _Tracer:
         except (NotCovered, KeyError):
             del builder.nodes[mark:]
         return self._library(node, f"torch.ops.{target}")
+
+    def _extremes(self, node: Any, arguments: dict[str, Any]) -> tuple[Use | None, Use | None]:
+        """Values and places of `max` or `min` over a dimension, as far as they are read."""
+        of = {"max": ("amax", "argmax"), "min": ("amin", "argmin")}
+        found: list[Use | None] = [None, None]
+        for item, name in enumerate(of[node.target._schema.name.removeprefix("aten::")]):
+            if _reads(node, item):
+                value = node.meta["val"][item]
+                self.builder.shape, self.builder.dtype = tuple(value.shape), _dtype(value)
+                made = RULES[name](self.builder, arguments)
+                found[item] = Use(node=self.builder.typed(made or 0))
+        return found[0], found[1]
 
     def _expanded(self, use: Use, value: torch.Tensor) -> Use:
         self.builder.shape, self.builder.dtype = tuple(value.shape), _dtype(value)

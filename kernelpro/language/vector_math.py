@@ -267,6 +267,51 @@ INLINE vf error_function(vf x) {
 INLINE float error_function(float x) { return __builtin_erff(x); }
 """,
     ),
+    "sine": (
+        (),
+        r"""
+// By the C library, lane by lane: large arguments need more than float32 to be reduced.
+INLINE float sine(float x) { return __builtin_sinf(x); }
+INLINE vf sine(vf x) {
+  vf y;
+  for (int i = 0; i < W; ++i) y[i] = __builtin_sinf(x[i]);
+  return y;
+}
+""",
+    ),
+    "cosine": (
+        (),
+        r"""
+INLINE float cosine(float x) { return __builtin_cosf(x); }
+INLINE vf cosine(vf x) {
+  vf y;
+  for (int i = 0; i < W; ++i) y[i] = __builtin_cosf(x[i]);
+  return y;
+}
+""",
+    ),
+    "round_down": (
+        (),
+        r"""
+INLINE float round_down(float x) { return __builtin_floorf(x); }
+INLINE vf round_down(vf x) {
+  vf y;
+  for (int i = 0; i < W; ++i) y[i] = __builtin_floorf(x[i]);
+  return y;
+}
+""",
+    ),
+    "round_half_even": (
+        (),
+        r"""
+INLINE float round_half_even(float x) { return __builtin_rintf(x); }
+INLINE vf round_half_even(vf x) {
+  vf y;
+  for (int i = 0; i < W; ++i) y[i] = __builtin_rintf(x[i]);
+  return y;
+}
+""",
+    ),
     "logistic": (
         ("exponential",),
         r"""

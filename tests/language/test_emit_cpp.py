@@ -9,7 +9,7 @@ import torch
 from kernelpro import problems
 from kernelpro.language.program import text
 from kernelpro.language.schedule import KNOBS, CpuSchedule, legal, limits_here
-from kernelpro.language.writer import first_program, prepare, write
+from kernelpro.language.writer import explain, first_program, prepare, write
 
 SMALL = {
     "bias_relu_residual": {"batch": 2, "channels": 13, "height": 7, "width": 5},
@@ -141,13 +141,18 @@ return (
     F.hardswish(x0), F.hardsigmoid(x0), F.relu6(x0 * 5), F.logsigmoid(x0), F.softsign(x0),
     torch.where(x0 > x1, x0, 0.5 * x1), x0.masked_fill(x1 < 0, -1.0), F.celu(x0, 2.0),
     torch.lerp(x0, x1, 0.3), torch.addcmul(x0, x1, t, value=0.5), x0.pow(-1.0), x0 > 0,
-    (x0 > 0) & ~(x1 <= 0.5), F.dropout(x0, 0.5, False), x0.to(torch.float32).view(-1, 29).clone(),
+    (x0 * 3).round(), (x0 * 3).floor(), (x0 * 3).ceil(), (x0 * 3).trunc(), (x0 * 3).frac(),
+    x0.sign(), (x0 * 9).sin(), (x0 * 9).cos(), torch.exp2(x0), (x0.abs() + 0.1).log2(),
+    (x0.abs() + 0.1).log10(), F.threshold(x0, 0.1, 20.0), F.tanhshrink(x0), F.hardshrink(x0),
+    F.softshrink(x0, 0.3), (x0 > 0) & ~(x1 <= 0.5), F.dropout(x0, 0.5, False),
+    x0.to(torch.float32).view(-1, 29).clone(),
 )
 """
 
 
 def test_every_pointwise_operator_agrees_with_torch(make_problem, run):
     problem = make_problem(POINTWISE, "torch.randn(3, 17, 29); torch.randn(3, 17, 29)")
+    assert "torch:" not in explain(problem)
     agree(*run(problem, CpuSchedule()))
 
 
@@ -160,6 +165,17 @@ return (
     (1 + 0.1 * x0).prod(-1), F.rms_norm(x0, (31,)), F.layer_norm(x0, (31,)),
     x0.sum(), x0.mean(), torch.softmax(x0 - x0.mean(-1, keepdim=True), -1),
     x0 * torch.sigmoid(x0.mean(-1)).unsqueeze(-1), F.mse_loss(x0, x1), F.l1_loss(x0, x1),
+    F.binary_cross_entropy_with_logits(x0, x1.sigmoid(), reduction="none"),
+    F.cosine_similarity(x0, x1, -1),
+)
+"""
+
+PLACES = """
+t = (x0 * 2).round()
+return (
+    t.argmax(-1), t.argmin(-1, keepdim=True), t.argmax(1), *t.max(-1), t.min(1).indices,
+    torch.where(x0 > 1.5, float("nan"), t).argmax(-1), x0[0, 0].argmin(),
+    torch.where(t.argmax(-1) > 3, t.amax(-1), 0.0),
 )
 """
 
@@ -167,6 +183,14 @@ return (
 def test_every_row_operator_agrees_with_torch(make_problem, run):
     problem = make_problem(ROWS, "torch.randn(8, 9, 31); torch.randn(8, 9, 31)")
     agree(*run(problem, CpuSchedule()))
+
+
+def test_the_first_of_equal_extremes_is_found_and_the_first_nan_before_them(make_problem, run):
+    problem = make_problem(PLACES, "torch.randn(8, 9, 31)")
+    assert "argm" not in explain(problem)
+    got, want, eager = run(problem, CpuSchedule())
+    assert [x.dtype for x in got] == [x.dtype for x in eager]
+    agree(got, want, eager)
 
 
 BROADCAST = [
@@ -177,6 +201,10 @@ BROADCAST = [
     ("x0 * x1", "torch.randn(5, 6, 7, 11); torch.randn(5, 6, 7, 1)"),
     ("x0 * x1", "torch.randn(5, 6, 7, 11); torch.randn(1, 6, 7, 1)"),
     ("x0 * x1", "torch.randn(5, 6, 7, 11); torch.randn(())"),
+    ("torch.softmax(x0 + x1, -1)", "torch.randn(5, 6, 7, 11); torch.randn(5, 1, 7, 11)"),
+    ("torch.softmax(x0 + x1, -1)", "torch.randn(5, 6, 7, 11); torch.randn(5, 1, 7, 1)"),
+    ("torch.softmax(x0 + x1, -1)", "torch.randn(5, 6, 7, 2, 11); torch.randn(5, 1, 7, 1, 11)"),
+    ("torch.softmax(x0 + x1, -1)", "torch.randn(5, 6, 7, 2, 11); torch.randn(1, 6, 1, 2, 11)"),
     ("x0 * x1", "torch.randn(40, 1); torch.randn(1, 30)"),
     ("x0 * x1 + x2", "torch.randn(5, 6, 7, 11); torch.randn(6, 1, 1); torch.randn(11)"),
     ("x0.masked_fill(x1, 0.0)", "torch.randn(40, 31); torch.rand(40, 31) > 0.5"),
