@@ -16,6 +16,7 @@ from kernelpro.language.schedule import KNOBS, CudaSchedule, legal, limits_of
 from kernelpro.language.writer import first_program, prepare, write, write_program
 from kernelpro.problems.module import instantiate
 from kernelpro.records import Machine
+from tests.language import cuda_on_cpu
 
 H100 = Machine(target="cuda", device="NVIDIA H100", facts={"capability": "9.0"})
 
@@ -49,6 +50,33 @@ def test_a_map_computes_what_rows_share_and_writes_it_once():
     source = emit_cuda.emit(lowered.graph, kernels, "test")
     assert "const float v2 = logistic(s_r);" in source
     assert "if (c + k == 0) convert(out0[r], v2);" in source
+
+
+@pytest.mark.parametrize("vec", [1, 4])
+@pytest.mark.parametrize("split", [1, 2])
+def test_a_mask_that_all_heads_of_an_example_share_is_read_by_groups(
+    vec, split, tmp_path, needs_compiler
+):
+    program = parse(
+        "@cuda\ndef f(x: float32[3, 4, 8, 64], m: bool[3, 1, 8, 64], s: float32[3, 1, 8, 1]):\n"
+        f"    with rowwise(96, 64, vec={vec}, threads=32, split={split}):\n"
+        "        e = exp(where(m, -inf, x * s))\n        y = e / sum(e)\n    return y\n"
+    )
+    x, s = torch.randn(3, 4, 8, 64), torch.randn(3, 1, 8, 1)
+    m = torch.rand(3, 1, 8, 64) < 0.3
+    found = cuda_on_cpu.run(program, [x, m, s], tmp_path)
+    wanted = torch.softmax((x * s).masked_fill(m, float("-inf")), -1)
+    torch.testing.assert_close(found.reshape(wanted.shape), wanted)
+
+
+@pytest.mark.parametrize("op", ["sin", "cos", "floor", "round"])
+def test_operators_are_torch_s(op, tmp_path, needs_compiler):
+    program = parse(
+        f"@cuda\ndef f(x: float32[256]):\n    with map(256):\n        y = {op}(x)\n    return y\n"
+    )
+    x = torch.arange(256.0) / 4 - 31
+    found = cuda_on_cpu.run(program, [x], tmp_path)
+    torch.testing.assert_close(found, getattr(torch, op)(x))
 
 
 @pytest.mark.parametrize(
