@@ -401,7 +401,7 @@ def first(
 
 
 def simpler(program: Program, machine: Machine, limits: Limits = UNKNOWN) -> Iterator[Move]:
-    """Yield programs of fewer operations (see `algebra.py`), with sound schedules."""
+    """Yield programs of fewer operations or copies (`algebra.py`), with sound schedules."""
     from kernelpro.language.lower import lower  # torch comes with it
 
     for rewritten in algebra(program):

@@ -28,6 +28,14 @@ CASES = [
     ("return self.layer(x0).mean(1)", DEEP, "product_of_sum"),
     ("return self.layer(x0).sum(1, keepdim=True).relu() * 2", DEEP, "product_of_sum"),
     ("return self.layer(x0).sum(0)", ROWS, "product_of_sum"),
+    ("a, b = self.layer(x0).chunk(2, -1)\nreturn F.silu(a) * b", DEEP, "split_product"),
+    ("a, b = (x0 @ self.plain).split(48, -1)\nreturn F.silu(a) * b", ROWS, "split_product"),
+    (
+        "a, b = (x0 @ self.turned.T).split((32, 64), 1)\nreturn a.relu(), b.tanh()",
+        ROWS,
+        "split_product",
+    ),
+    ("y = self.layer(x0)\nreturn y[:, :32].relu() * y[:, 64:]", ROWS, "split_product"),
     ("return torch.diag(x0) @ self.turned", "torch.randn(96)", "diagonal_product"),
     ("return (self.turned @ torch.diag(x0)).relu()", "torch.randn(64)", "diagonal_product"),
 ]
@@ -49,8 +57,10 @@ def test_what_saves_operations_computes_the_same(
     with torch.no_grad():
         got = candidate(*arguments)
         wanted = model.double()(*(x.double() for x in arguments))
-    assert got.shape == wanted.shape
-    torch.testing.assert_close(got.double(), wanted, rtol=2e-5, atol=2e-5)
+    mine, theirs = (x if isinstance(x, tuple) else (x,) for x in (got, wanted))
+    assert [x.shape for x in mine] == [x.shape for x in theirs]
+    for one, other in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize(("forward", "inputs", "name"), CASES)
@@ -77,6 +87,8 @@ def test_it_is_done_on_a_gpu_in_half_precision_too(make_problem, forward, inputs
         "return (1 / self.layer(x0)).sum(1)",
         "return (self.layer(x0) * self.turned[:32, 1:2]).sum(0)",
         "return torch.softmax(self.layer(x0), -1)",
+        "a, b = self.layer(x0).chunk(2, 0)\nreturn a.relu() * b",
+        "y = self.layer(x0)\nreturn y[:, :48].relu() + y.sum(1, keepdim=True).relu()",
     ],
 )
 def test_a_product_of_which_more_than_sums_is_used_stays(make_problem, forward):
