@@ -49,6 +49,8 @@ class Builder:
         if isinstance(value, Use):
             value = value.node
             dtype = self.nodes[value].dtype
+            if dtype == "int8" and self.dtype in self.dtypes:
+                return self.pointwise("cast", value, dtype=self.dtype)  # as torch promotes it
             if dtype in self.dtypes or dtype == "bool" or (integers and dtype == "int64"):
                 return int(value)
             raise NotCovered

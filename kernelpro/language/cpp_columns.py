@@ -181,7 +181,7 @@ class StridedKernel(StridedLoads, RowKernel):
     def _expression_of(self, node: int) -> str:
         sources = self.planner.sources(node)
         names = [self._name(source) for source in sources]
-        return self._expression(self.graph.nodes[node].op, sources, names, vector=True)
+        return self._expression(node, sources, names, vector=True)
 
     def _row_nodes(self, nodes: Iterable[int]) -> list[str]:
         lines = []

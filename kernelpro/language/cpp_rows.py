@@ -32,7 +32,7 @@ CALLS = {
     "minimum": "minimum",
 }
 NEUTRAL = {"sum": "0.0f", "prod": "1.0f", "amax": "-INF", "amin": "INF"}
-TYPES = {"float32": "float", "bool": "uint8_t", "int64": "int64_t"}
+TYPES = {"float32": "float", "bool": "uint8_t", "int64": "int64_t", "int8": "int8_t"}
 
 
 class RowKernel:
@@ -67,6 +67,8 @@ class RowKernel:
             self.features.add("stream")
         if any(graph.nodes[n].dtype == "bool" for n in self.names.parameters):
             self.features |= {"bool", "partial"}
+        if any(graph.nodes[n].dtype == "int8" for n in self.names.parameters):
+            self.features |= {"int8", "partial"}
 
     # --- the function -------------------------------------------------------------------------
 
@@ -265,7 +267,7 @@ class RowKernel:
         op = self.graph.nodes[node].op
         if op not in INFIX or not any(wide):
             names = [n if w else f"wide({n})" for n, w in zip(names, wide, strict=True)]
-        return self._expression(op, sources, names, vector=True)
+        return self._expression(node, sources, names, vector=True)
 
     # --- once per row -------------------------------------------------------------------------
 
@@ -277,7 +279,7 @@ class RowKernel:
                 lines += self._gather(node)
                 continue
             names = [self._name(s) for s in sources]
-            expression = self._expression(self.graph.nodes[node].op, sources, names, vector=False)
+            expression = self._expression(node, sources, names, vector=False)
             lines.append(f"const float v{node} = {expression};")
         return lines
 
@@ -299,15 +301,16 @@ class RowKernel:
         for other in inner:
             sources = self.planner.sources(other)
             names = [self._name(s) for s in sources]
-            expression = self._expression(self.graph.nodes[other].op, sources, names, vector=False)
+            expression = self._expression(other, sources, names, vector=False)
             lines.append(f"  const float v{other} = {expression};")
         return [*lines, f"  v{node} = {self._name(table)};", "}"]
 
     # --- expressions --------------------------------------------------------------------------
 
     def _expression(
-        self, op: str, sources: tuple[Source, ...], names: list[str], *, vector: bool
+        self, node: int, sources: tuple[Source, ...], names: list[str], *, vector: bool
     ) -> str:
+        op = self.graph.nodes[node].op
         one, zero = ("wide(1.0f)", "wide(0.0f)") if vector else ("1.0f", "0.0f")
         if op in INFIX:
             return f"{names[0]} {INFIX[op]} {names[1]}"
@@ -333,6 +336,9 @@ class RowKernel:
             case "or":
                 self.needed.add("maximum")
                 return f"maximum({names[0]}, {names[1]})"
+            case "cast" if self.graph.nodes[node].dtype == "int8":
+                self.needed.add("round_to_zero")
+                return f"round_to_zero({names[0]})"
             case "cast":
                 return names[0]
         raise ValueError(f"operator {op!r} has no C++ text")

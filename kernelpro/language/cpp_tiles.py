@@ -96,6 +96,8 @@ class TileKernel(RowKernel):
         self.streams = False
         if any(graph.nodes[n].dtype == "bool" for n in self.names.parameters):
             self.features.add("bool")
+        if any(graph.nodes[n].dtype == "int8" for n in self.names.parameters):
+            self.features.add("int8")
 
     def _after(self) -> list[str]:
         """What is done with `part` of a vector of elements, at row r from column c on."""

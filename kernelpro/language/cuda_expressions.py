@@ -36,6 +36,7 @@ TYPES = {
     "float16": "f16",
     "bool": "u8",
     "int64": "long long",
+    "int8": "i8",
 }
 
 
@@ -114,6 +115,8 @@ class Expressions:
                 return f"{names[0]} * {names[1]}"
             case "or":
                 return f"maximum({names[0]}, {names[1]})"
+            case "cast" if self.graph.nodes[node].dtype == "int8":
+                return f"truncf({names[0]})"
             case "cast":
                 return names[0]
         raise ValueError(f"operator {op!r} has no CUDA text")

@@ -33,7 +33,7 @@ INLINE void convert(f16& y, float x) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
 }
 
-// The machine word that holds a vector: up to 16 bytes move in one access.
+@INT8@// The machine word that holds a vector: up to 16 bytes move in one access.
 template <int BYTES> struct Word;
 template <> struct Word<1> { typedef unsigned char type; };
 template <> struct Word<2> { typedef unsigned short type; };
@@ -68,6 +68,13 @@ INLINE float minimum(float a, float b) { return a < b || a != a ? a : b; }  // N
 INLINE float relu(float x) { return x < 0.0f ? 0.0f : x; }
 INLINE float logistic(float x) { return 1.0f / (1.0f + expf(-x)); }
 """
+
+INT8 = r"""typedef signed char i8;
+INLINE float value(i8 x) { return x; }
+INLINE void convert(i8& y, float x) { y = (i8)(int)x; }  // a whole number already
+
+"""
+"""What kernels that read or write int8 need besides."""
 
 GROUP = r"""
 // LANES threads share a row; THREADS / LANES rows share a block.

@@ -17,6 +17,7 @@ from kernelpro.language.vector_math import (
     BOOLEAN,
     FUNCTIONS,
     INCLUDES,
+    INT8,
     PARTIAL,
     PREAMBLE,
     STREAM,
@@ -82,6 +83,8 @@ def _group(graph: Graph, kernels: Sequence[CpuKernel], vec: int) -> str:
         parts.append(PARTIAL.rstrip())
     if "bool" in features:
         parts.append(BOOLEAN.rstrip())
+    if "int8" in features:
+        parts.append(INT8.rstrip())
     if "gemm" in features:
         parts.append(GEMM.rstrip())
     if "stream" in features:

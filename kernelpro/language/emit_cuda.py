@@ -16,6 +16,7 @@ from kernelpro.language.cuda_split import SplitKernel
 from kernelpro.language.cuda_text import (
     CLUSTER,
     GROUP,
+    INT8,
     LOADS,
     ONLINE,
     ONLINE_PARTS,
@@ -108,6 +109,8 @@ def _group(access: _Access, kernels: list[_Writer], *, large: bool) -> str:
     bodies = [kernel.text() for kernel in kernels]
     preamble = PREAMBLE.replace("@INDEX@", "long long" if large else "int")
     preamble = preamble.replace("@V@", str(access.vec))
+    eight = any(k.graph.nodes[n].dtype == "int8" for k in kernels for n in k.names.parameters)
+    preamble = preamble.replace("@INT8@", INT8 if eight else "")
     preamble = preamble.replace("@LOAD@", LOADS[access.loads])
     own = "cached" if access.loads == "read_only" else access.loads
     preamble = preamble.replace("@OWN@", LOADS[own])

@@ -319,7 +319,7 @@ class _Lowering:
         if op == "gather":
             return self._gather(value, operands)
         if op == "cast":
-            if value.dtype not in self.dtypes | {"bool"}:
+            if value.dtype not in self.dtypes | {"bool", "int8"}:
                 raise ProgramError(f"a kernel cannot make {value.dtype}", value.at)
             return self._pointwise(value, "cast", operands, dtype=value.dtype)
         return self._pointwise(value, op, operands)
@@ -470,6 +470,7 @@ class _Lowering:
         if not any(isinstance(operand, int) for operand in operands):
             raise ProgramError(f"{value.op} has only numbers; write the result", value.at)
         allowed = self.dtypes | {"bool"} | ({"int64"} if op in COMPARISONS else set())
+        allowed |= {"int8"} if op == "cast" else set()
         shape: tuple[int, ...] = ()
         for operand in operands:
             if not isinstance(operand, int):
@@ -478,7 +479,8 @@ class _Lowering:
             if node.dtype not in allowed:
                 raise ProgramError(
                     f"{value.op} of {node.dtype}: a {self.program.target} kernel reads "
-                    f"{', '.join(sorted(allowed))}; leave it to torch",
+                    f"{', '.join(sorted(allowed))}; "
+                    + ("cast it" if node.dtype == "int8" else "leave it to torch"),
                     value.at,
                 )
             try:

@@ -280,7 +280,7 @@ def work(graph: Graph, region: Region, target: str) -> Work:
         name: plan(graph, region, one_pass=name == "one", staging=True, stage_loads=stage_loads)
         for name in ("multi", "one")
     }
-    sizes = {"float32": 4, "bfloat16": 2, "float16": 2, "bool": 1, "int64": 8}
+    sizes = {"float32": 4, "bfloat16": 2, "float16": 2, "bool": 1, "int64": 8, "int8": 1}
     vectors = [load.node for load in plans["multi"].loads if load.columns]
     vectors += [n for n in region.outputs if n in region.full]
     items = [sizes[graph.nodes[n].dtype] for n in vectors] or [4]

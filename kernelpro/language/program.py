@@ -34,7 +34,7 @@ HEADED = ("gemm", "transpose")
 COMPARE = 1
 UNARY = 6
 WIDTH = 100
-DTYPES = ("float32", "float16", "bfloat16", "bool", "int64", "int32", "float64", "uint8")
+DTYPES = ("float32", "float16", "bfloat16", "bool", "int64", "int32", "float64", "uint8", "int8")
 RESERVED = frozenset({"device", "torch", "inf", "nan", "parameter", "cpu", "cuda", *DTYPES})
 """Names that no value may have."""
 

@@ -67,6 +67,24 @@ INLINE void store(uint8_t* p, vf v, Part part) {
 }
 """
 
+INT8 = r"""
+INLINE vf load(const int8_t* p, Whole) {
+  vf v;
+  for (int i = 0; i < W; ++i) v[i] = p[i];
+  return v;
+}
+INLINE vf load(const int8_t* p, Part part) {
+  vf v = {};
+  for (long i = 0; i < part.n; ++i) v[i] = p[i];
+  return v;
+}
+// Whole numbers already.
+INLINE void store(int8_t* p, vf v, Whole) { for (int i = 0; i < W; ++i) p[i] = (int8_t)(int)v[i]; }
+INLINE void store(int8_t* p, vf v, Part part) {
+  for (long i = 0; i < part.n; ++i) p[i] = (int8_t)(int)v[i];
+}
+"""
+
 STREAM = r"""
 template <class P> INLINE void stream(float* p, vf v, P part) { store(p, v, part); }
 // A store that does not read the line into the caches first; plain where p is not aligned.
@@ -308,6 +326,17 @@ INLINE float round_half_even(float x) { return __builtin_rintf(x); }
 INLINE vf round_half_even(vf x) {
   vf y;
   for (int i = 0; i < W; ++i) y[i] = __builtin_rintf(x[i]);
+  return y;
+}
+""",
+    ),
+    "round_to_zero": (
+        (),
+        r"""
+INLINE float round_to_zero(float x) { return __builtin_truncf(x); }
+INLINE vf round_to_zero(vf x) {
+  vf y;
+  for (int i = 0; i < W; ++i) y[i] = __builtin_truncf(x[i]);
   return y;
 }
 """,

@@ -193,6 +193,48 @@ def test_the_first_of_equal_extremes_is_found_and_the_first_nan_before_them(make
     agree(got, want, eager)
 
 
+QUANTISED = """
+scale = x0.abs().amax(-1, keepdim=True) / 127
+whole = torch.round(x0 / scale).clamp(-127, 127)
+part = (x0 * 5).to(torch.int8)
+return whole.to(torch.int8), scale, part, part.float() * 0.2, x0[:, :1].mul(9).to(torch.int8)
+"""
+
+
+def test_rows_are_quantised_as_by_torch(make_problem, run):
+    problem = make_problem(QUANTISED, "torch.randn(24, 52)")
+    assert "torch: torch.ops.aten.to" not in explain(problem)
+    x = torch.randn(24, 52)
+    got, _, eager = run(problem, CpuSchedule(), [x])
+    for mine, usual in zip(got, eager, strict=True):
+        assert (mine.dtype, mine.shape) == (usual.dtype, usual.shape)
+        assert torch.equal(mine, usual)
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "x0 * x1 + 1",
+        "x0.float().relu()",
+        "x0 / 3",
+        "(x0 - x1).sum(-1)",
+        "torch.softmax(x0 * x1, -1)",
+    ],
+)
+def test_int8_is_read_as_torch_promotes_it(forward, make_problem, run):
+    inputs = "torch.randint(-128, 128, (24, 52), dtype=torch.int8); torch.randn(24, 1)"
+    problem = make_problem(f"y = x1\nreturn {forward}", inputs)
+    assert "torch:" not in explain(problem)
+    agree(*run(problem, CpuSchedule()))
+
+
+def test_int8_arithmetic_that_wraps_is_left_to_torch(make_problem):
+    inputs = "torch.randint(-128, 128, (24, 52), dtype=torch.int8); torch.randn(24, 1)"
+    said = explain(make_problem("y = x0 * x0\nreturn y * x1, x0.sum(-1)", inputs))
+    assert "torch: torch.ops.aten.mul" in said
+    assert "torch: torch.ops.aten.sum" in said
+
+
 BROADCAST = [
     ("x0 * x1", "torch.randn(5, 6, 7, 11); torch.randn(11)"),
     ("x0 * x1", "torch.randn(5, 6, 7, 11); torch.randn(6, 1, 1)"),

@@ -69,6 +69,21 @@ def test_a_mask_that_all_heads_of_an_example_share_is_read_by_groups(
     torch.testing.assert_close(found.reshape(wanted.shape), wanted)
 
 
+@pytest.mark.parametrize("vec", [1, 4])
+def test_int8_is_read_and_written(vec, tmp_path, needs_compiler):
+    program = parse(
+        "@cuda\ndef f(x: float32[16, 64], q: int8[16, 64]):\n"
+        f"    with rowwise(16, 64, vec={vec}, threads=32):\n"
+        "        s = amax(abs(x))\n"
+        "        y = cast(x / s * 127.5 + cast(q, float32) * 0.01, int8)\n    return y\n"
+    )
+    x, q = torch.randn(16, 64), torch.randint(-128, 128, (16, 64), dtype=torch.int8)
+    found = cuda_on_cpu.run(program, [x, q], tmp_path)
+    wanted = x / x.abs().amax(-1, keepdim=True) * 127.5 + q.float() * 0.01
+    wanted = wanted.to(torch.int8)
+    assert torch.equal(found.reshape(wanted.shape), wanted)
+
+
 @pytest.mark.parametrize("op", ["sin", "cos", "floor", "round"])
 def test_operators_are_torch_s(op, tmp_path, needs_compiler):
     program = parse(
