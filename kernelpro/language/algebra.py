@@ -247,7 +247,7 @@ def split_product(program: Program, product: Library, known: Mapping[str, Type])
     readers, parts = found
     fresh = _fresh(program)
 
-    def cut(value: Name, dim: int, start: int, stop: int) -> Library:
+    def sliced(value: Name, dim: int, start: int, stop: int) -> Library:
         kind = known[value.name]
         shape = (*kind.shape[:dim], stop - start, *kind.shape[dim + 1 :])
         name = fresh(f"{value.name}_part")
@@ -260,7 +260,7 @@ def split_product(program: Program, product: Library, known: Mapping[str, Type])
         dim = 0 if operator_of(product) == "linear" else 1
         for place, value, along in ((at, right, dim), (bias_at, bias, 0)):
             if isinstance(value, Name):
-                made.append(cut(value, along, start, stop))
+                made.append(sliced(value, along, start, stop))
                 given[place] = Name(made[-1].name) if isinstance(made[-1], Library) else value
         shape = (*product.type.shape[:-1], stop - start)
         kind = Type(product.type.dtype, shape)
