@@ -118,6 +118,24 @@ INLINE void stream_fence() {
 }
 """
 
+
+def _by_lanes(name: str, builtin: str) -> tuple[tuple[str, ...], str]:
+    """A function that the compiler or the C library computes lane by lane.
+
+    Compilers make one instruction of the rounding ones. Sines and cosines stay calls: large
+    arguments need more than float32 to be reduced.
+    """
+    text = f"""
+INLINE float {name}(float x) {{ return __builtin_{builtin}(x); }}
+INLINE vf {name}(vf x) {{
+  vf y;
+  for (int i = 0; i < W; ++i) y[i] = __builtin_{builtin}(x[i]);
+  return y;
+}}
+"""
+    return (), text
+
+
 FUNCTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "maximum": (
         (),
@@ -147,17 +165,7 @@ INLINE vf relu(vf x) { return x < 0.0f ? vf{} : x; }
 INLINE float relu(float x) { return x < 0.0f ? 0.0f : x; }
 """,
     ),
-    "square_root": (
-        (),
-        r"""
-INLINE float square_root(float x) { return __builtin_sqrtf(x); }
-INLINE vf square_root(vf x) {
-  vf y;
-  for (int i = 0; i < W; ++i) y[i] = __builtin_sqrtf(x[i]);
-  return y;
-}
-""",
-    ),
+    "square_root": _by_lanes("square_root", "sqrtf"),
     "exponential": (
         (),
         r"""
@@ -285,62 +293,11 @@ INLINE vf error_function(vf x) {
 INLINE float error_function(float x) { return __builtin_erff(x); }
 """,
     ),
-    "sine": (
-        (),
-        r"""
-// By the C library, lane by lane: large arguments need more than float32 to be reduced.
-INLINE float sine(float x) { return __builtin_sinf(x); }
-INLINE vf sine(vf x) {
-  vf y;
-  for (int i = 0; i < W; ++i) y[i] = __builtin_sinf(x[i]);
-  return y;
-}
-""",
-    ),
-    "cosine": (
-        (),
-        r"""
-INLINE float cosine(float x) { return __builtin_cosf(x); }
-INLINE vf cosine(vf x) {
-  vf y;
-  for (int i = 0; i < W; ++i) y[i] = __builtin_cosf(x[i]);
-  return y;
-}
-""",
-    ),
-    "round_down": (
-        (),
-        r"""
-INLINE float round_down(float x) { return __builtin_floorf(x); }
-INLINE vf round_down(vf x) {
-  vf y;
-  for (int i = 0; i < W; ++i) y[i] = __builtin_floorf(x[i]);
-  return y;
-}
-""",
-    ),
-    "round_half_even": (
-        (),
-        r"""
-INLINE float round_half_even(float x) { return __builtin_rintf(x); }
-INLINE vf round_half_even(vf x) {
-  vf y;
-  for (int i = 0; i < W; ++i) y[i] = __builtin_rintf(x[i]);
-  return y;
-}
-""",
-    ),
-    "round_to_zero": (
-        (),
-        r"""
-INLINE float round_to_zero(float x) { return __builtin_truncf(x); }
-INLINE vf round_to_zero(vf x) {
-  vf y;
-  for (int i = 0; i < W; ++i) y[i] = __builtin_truncf(x[i]);
-  return y;
-}
-""",
-    ),
+    "sine": _by_lanes("sine", "sinf"),
+    "cosine": _by_lanes("cosine", "cosf"),
+    "round_down": _by_lanes("round_down", "floorf"),
+    "round_half_even": _by_lanes("round_half_even", "rintf"),
+    "round_to_zero": _by_lanes("round_to_zero", "truncf"),
     "logistic": (
         ("exponential",),
         r"""
