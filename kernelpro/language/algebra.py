@@ -7,9 +7,9 @@ than the reference's, so the judge's blessing is needed as for any rewrite.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
+from kernelpro.language.column_parts import split_product
 from kernelpro.language.own_kernels import PRODUCTS, operand, operator_of, turned, without_unread
 from kernelpro.language.program import (
     Apply,
@@ -22,13 +22,16 @@ from kernelpro.language.program import (
     Reshape,
     Stage,
     Type,
+    fresh_names,
     names_in,
+    read_by,
 )
 from kernelpro.language.rewrites import Rewritten, folded
 from kernelpro.language.schedule import from_knobs
 
 NARROW = ("float16", "bfloat16")
 DIAGONALS = ("diag", "diag_embed")
+SUMS = ("sum", "mean")
 
 
 def algebra(program: Program) -> Iterator[Rewritten]:
@@ -88,7 +91,7 @@ def sum_of_product(program: Program, product: Library, known: Mapping[str, Type]
     assert isinstance(stage, Stage)
     if stage.kind != "rowwise" or stage.columns != known[product.name].shape[-1]:
         return None
-    fresh = _fresh(program)
+    fresh = fresh_names(program)
     total = fresh(f"{factors.right.name}_sum")
     columns, depth = stage.columns, factors.depth
     of_right = Assign(total, Apply("sum", (_wide(factors.right, known),)))
@@ -136,7 +139,7 @@ def product_of_sum(program: Program, product: Library, known: Mapping[str, Type]
     columns = known[product.name].shape[-1]
     if stage.kind != "colwise" or stage.inner != columns or shape[-2] != stage.columns:
         return None
-    fresh = _fresh(program)
+    fresh = fresh_names(program)
     mean, small = fresh(f"{factors.left.name}_mean"), fresh(f"{product.name}_mean")
     blocks = stage.rows // stage.inner
     plain = _plain(program)
@@ -225,112 +228,6 @@ def _scaled(value: Any, diagonals: Mapping[str, tuple[Name, Type]]) -> Expressio
     return None
 
 
-def split_product(program: Program, product: Library, known: Mapping[str, Type]) -> Program | None:
-    """Compute parts of a product's columns each by itself: their elements then lie together.
-
-    No operation is saved, but a kernel that reads a part of each row would have it copied first.
-    """
-    at = {"linear": 1, "mm": 1, "matmul": 1, "addmm": 2}.get(operator_of(product))
-    if at is None or product.keywords or product.type is None:
-        return None
-    arguments = list(product.arguments)
-    bias_at = {"linear": 2, "addmm": 0}.get(operator_of(product), len(arguments))
-    right, bias = arguments[at], arguments[bias_at] if bias_at < len(arguments) else None
-    if not isinstance(right, Name) or len(known[right.name].shape) != 2:
-        return None
-    columns = product.type.shape[-1]
-    if bias is not None and not (isinstance(bias, Name) and known[bias.name].shape == (columns,)):
-        return None
-    found = _column_parts(program, product.name, columns)
-    if found is None:
-        return None
-    readers, parts = found
-    fresh = _fresh(program)
-
-    def sliced(value: Name, dim: int, start: int, stop: int) -> Library:
-        kind = known[value.name]
-        shape = (*kind.shape[:dim], stop - start, *kind.shape[dim + 1 :])
-        name = fresh(f"{value.name}_part")
-        given = (value, dim, start, stop)
-        return Library(name, Type(kind.dtype, shape), "aten.slice.Tensor", given)
-
-    made: list[Stage | Library] = []
-    for name, start, stop in parts:
-        given = list(arguments)
-        dim = 0 if operator_of(product) == "linear" else 1
-        for place, value, along in ((at, right, dim), (bias_at, bias, 0)):
-            if isinstance(value, Name):
-                made.append(sliced(value, along, start, stop))
-                given[place] = Name(made[-1].name) if isinstance(made[-1], Library) else value
-        shape = (*product.type.shape[:-1], stop - start)
-        kind = Type(product.type.dtype, shape)
-        made.append(replace(product, name=name, type=kind, arguments=tuple(given)))
-    stages: list[Stage | Library] = []
-    for stage in program.stages:
-        if stage is product:
-            stages += made
-        elif not any(stage is one for one in readers):
-            stages.append(stage)
-    return replace(program, stages=tuple(stages))
-
-
-def _column_parts(
-    program: Program, name: str, columns: int
-) -> tuple[list[Library], list[tuple[str, int, int]]] | None:
-    """The calls that take a value's columns apart, and the parts: name, start and stop.
-
-    None where anything else reads the value.
-    """
-    if any(found.name == name for found in names_in(program.result)):
-        return None
-    readers: list[Library] = []
-    parts: list[tuple[str, int, int]] = []
-    for stage in program.stages:
-        if not any(found.name == name for found in names_in(_read_by(stage))):
-            continue
-        if isinstance(stage, Stage) or stage.keywords or stage.arguments[0] != Name(name):
-            return None
-        if operator_of(stage) == "slice" and stage.type is not None:
-            rank = len(stage.type.shape)
-            match stage.arguments[1:]:
-                case (int() as dim, int() as start, int() as stop) if dim % rank == rank - 1:
-                    start, stop, _ = slice(start, stop).indices(columns)
-                    parts.append((stage.name, start, stop))
-                case _:
-                    return None
-            readers.append(stage)
-            continue
-        bounds = _bounds(stage, columns)
-        if bounds is None:
-            return None
-        readers.append(stage)
-        for other in program.stages:
-            if isinstance(other, Library) and Name(stage.name) in other.arguments:
-                if other.op != "getitem" or other.type is None:
-                    return None
-                start, stop = bounds[int(other.arguments[1])]
-                if other.type.shape[-1] != stop - start:
-                    return None  # another dimension was divided
-                readers.append(other)
-                parts.append((other.name, start, stop))
-    return (readers, parts) if parts else None
-
-
-def _bounds(stage: Library, columns: int) -> list[tuple[int, int]] | None:
-    """Where each part of a division into several begins and ends."""
-    match operator_of(stage), stage.arguments[1:]:
-        case "chunk", (int() as count, int()):
-            size = -(-columns // count)
-            cuts = [*range(0, columns, size), columns]
-        case "split", (int() as size, int()):
-            cuts = [*range(0, columns, size), columns]
-        case "split" | "split_with_sizes", ([*sizes], int()):
-            cuts = [sum(sizes[:place]) for place in range(len(sizes) + 1)]
-        case _:
-            return None
-    return list(pairwise(cuts))
-
-
 _Rule = Callable[[Program, Library, Mapping[str, Type]], Program | None]
 
 RULES: dict[str, tuple[_Rule, str]] = {
@@ -398,17 +295,11 @@ def _only_reader(program: Program, name: str) -> int | None:
     places = [
         place
         for place, stage in enumerate(program.stages)
-        if any(found.name == name for found in names_in(_read_by(stage)))
+        if any(found.name == name for found in names_in(read_by(stage)))
     ]
     if len(places) != 1 or not isinstance(program.stages[places[0]], Stage):
         return None
     return places[0]
-
-
-def _read_by(stage: Stage | Library) -> Any:
-    if isinstance(stage, Stage):
-        return [line.value for line in stage.body]
-    return [stage.arguments, [value for _, value in stage.keywords]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,7 +345,7 @@ def _summed(
     outside = {found.name for found in names_in(program.result)}
     for other in program.stages:
         if other is not stage:
-            outside |= {found.name for found in names_in(_read_by(other))}
+            outside |= {found.name for found in names_in(read_by(other))}
     inlined: dict[str, Expression] = {}  # values that have an element for each of the row
     body: list[Assign] = []
     for line in stage.body:
@@ -488,9 +379,6 @@ def _inlined(value: Expression, inlined: Mapping[str, Expression]) -> Expression
     if isinstance(value, Reshape):
         return replace(value, operand=_inlined(value.operand, inlined))
     return value
-
-
-SUMS = ("sum", "mean")
 
 
 def _reads_whole(value: Expression, name: str) -> bool:
@@ -588,24 +476,3 @@ def _replaced(
     kept = tuple(stage for stage in kept if stage is not product)
     views = {name for name, _ in turned(program, known)}
     return without_unread(replace(program, stages=kept), views)
-
-
-def _fresh(program: Program) -> Callable[[str], str]:
-    """A function that makes names which the program does not have."""
-    used = {argument.name for argument in program.arguments}
-    used |= {parameter.name for parameter in program.parameters} | {program.name}
-    for stage in program.stages:
-        if isinstance(stage, Library):
-            used.add(stage.name)
-        else:
-            used |= {line.name for line in stage.body}
-
-    def fresh(wanted: str) -> str:
-        name, count = wanted, 1
-        while name in used:
-            count += 1
-            name = f"{wanted}{count}"
-        used.add(name)
-        return name
-
-    return fresh

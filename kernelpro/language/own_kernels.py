@@ -19,6 +19,7 @@ from kernelpro.language.program import (
     Stage,
     Type,
     names_in,
+    read_by,
 )
 from kernelpro.language.schedule import CpuSchedule, Schedule, from_knobs
 from kernelpro.language.tiles import CpuGemm, CpuTranspose, start_tiles
@@ -134,12 +135,7 @@ def without_unread(program: Program, names: set[str]) -> Program:
     """Leave out those of torch's calls that nothing reads any more."""
     read = {name.name for name in names_in(program.result)}
     for stage in program.stages:
-        given: Any = (
-            [line.value for line in stage.body]
-            if isinstance(stage, Stage)
-            else [stage.arguments, [value for _, value in stage.keywords]]
-        )
-        read |= {name.name for name in names_in(given)}
+        read |= {name.name for name in names_in(read_by(stage))}
     stages = tuple(
         stage
         for stage in program.stages

@@ -6,7 +6,7 @@ the values of a stage are expressions. `reference.md` beside this file is the la
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -357,3 +357,31 @@ def names_in(value: Any) -> Iterator[Name]:
     elif isinstance(value, dict):
         for item in value.values():
             yield from names_in(item)
+
+
+def read_by(stage: Stage | Library) -> Any:
+    """Return all that a stage reads, for `names_in`."""
+    if isinstance(stage, Stage):
+        return [line.value for line in stage.body]
+    return [stage.arguments, [value for _, value in stage.keywords]]
+
+
+def fresh_names(program: Program) -> Callable[[str], str]:
+    """Return a function that makes names which the program does not have."""
+    used = {argument.name for argument in program.arguments}
+    used |= {parameter.name for parameter in program.parameters} | {program.name}
+    for stage in program.stages:
+        if isinstance(stage, Library):
+            used.add(stage.name)
+        else:
+            used |= {line.name for line in stage.body}
+
+    def fresh(wanted: str) -> str:
+        name, count = wanted, 1
+        while name in used:
+            count += 1
+            name = f"{wanted}{count}"
+        used.add(name)
+        return name
+
+    return fresh

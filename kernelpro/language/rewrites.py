@@ -23,6 +23,7 @@ from kernelpro.language.program import (
     Reshape,
     Stage,
     names_in,
+    read_by,
 )
 from kernelpro.language.schedule import from_knobs, target_of
 from kernelpro.language.tiles import CpuGemm, CpuTranspose
@@ -227,12 +228,7 @@ def rewrites(program: Program, capability: str = "") -> Iterator[Rewritten]:
 def _everywhere(program: Program, rule: _Local) -> Program:
     read: dict[str, set[int]] = {}  # by which stages each value is read; -1: returned
     for place, stage in enumerate(program.stages):
-        given = (
-            [line.value for line in stage.body]
-            if isinstance(stage, Stage)
-            else [stage.arguments, [value for _, value in stage.keywords]]
-        )
-        for name in names_in(given):
+        for name in names_in(read_by(stage)):
             read.setdefault(name.name, set()).add(place)
     for name in names_in(program.result):
         read.setdefault(name.name, set()).add(-1)

@@ -50,40 +50,30 @@ INLINE vf keep(vf v, float neutral, Part part) {
 }
 """
 
-BOOLEAN = r"""
-INLINE vf load(const uint8_t* p, Whole) {
+
+def _bytes(element: str, stored: str, comment: str = "") -> str:
+    """Loads and stores of vectors whose elements are bytes in memory."""
+    whole = f"for (int i = 0; i < W; ++i) p[i] = {stored};"
+    return f"""
+INLINE vf load(const {element}* p, Whole) {{
   vf v;
   for (int i = 0; i < W; ++i) v[i] = p[i];
   return v;
-}
-INLINE vf load(const uint8_t* p, Part part) {
-  vf v = {};
+}}
+INLINE vf load(const {element}* p, Part part) {{
+  vf v = {{}};
   for (long i = 0; i < part.n; ++i) v[i] = p[i];
   return v;
-}
-INLINE void store(uint8_t* p, vf v, Whole) { for (int i = 0; i < W; ++i) p[i] = v[i] != 0.0f; }
-INLINE void store(uint8_t* p, vf v, Part part) {
-  for (long i = 0; i < part.n; ++i) p[i] = v[i] != 0.0f;
-}
+}}
+{comment}INLINE void store({element}* p, vf v, Whole) {{ {whole} }}
+INLINE void store({element}* p, vf v, Part part) {{
+  for (long i = 0; i < part.n; ++i) p[i] = {stored};
+}}
 """
 
-INT8 = r"""
-INLINE vf load(const int8_t* p, Whole) {
-  vf v;
-  for (int i = 0; i < W; ++i) v[i] = p[i];
-  return v;
-}
-INLINE vf load(const int8_t* p, Part part) {
-  vf v = {};
-  for (long i = 0; i < part.n; ++i) v[i] = p[i];
-  return v;
-}
-// Whole numbers already.
-INLINE void store(int8_t* p, vf v, Whole) { for (int i = 0; i < W; ++i) p[i] = (int8_t)(int)v[i]; }
-INLINE void store(int8_t* p, vf v, Part part) {
-  for (long i = 0; i < part.n; ++i) p[i] = (int8_t)(int)v[i];
-}
-"""
+
+BOOLEAN = _bytes("uint8_t", "v[i] != 0.0f")
+INT8 = _bytes("int8_t", "(int8_t)(int)v[i]", "// Whole numbers already.\n")
 
 STREAM = r"""
 template <class P> INLINE void stream(float* p, vf v, P part) { store(p, v, part); }

@@ -62,7 +62,7 @@ class Avoidable:
         products = {
             id(product): (product, tensor)
             for tensor in given
-            if (product := self._products.get(_storage(tensor))) is not None
+            if (product := self._products.get(storage(tensor))) is not None
         }
         for product, tensor in products.values():
             if name in ("sum", "mean") and _is_whole(tensor, product.columns):
@@ -77,7 +77,7 @@ class Avoidable:
     def flops(self, outputs: Iterable[torch.Tensor]) -> int:
         """How many FLOPs are needless, given the tensors that the call returned."""
         for output in outputs:
-            if output.layout is torch.strided and (found := self._products.get(_storage(output))):
+            if output.layout is torch.strided and (found := self._products.get(storage(output))):
                 found.whole = True
         each = {id(product): product for product in self._products.values()}.values()
         saved = [p.flops - p.least for p in each if p.least and not p.whole]
@@ -87,7 +87,7 @@ class Avoidable:
         left, right = matrices
         if not left.layout == right.layout == result.layout == torch.strided:
             return
-        if {_storage(left), _storage(right)} & self._diagonals:
+        if {storage(left), storage(right)} & self._diagonals:
             self._needless += flops - result.numel()
             return
         self._products[self._identity(result)] = _Product(
@@ -100,10 +100,11 @@ class Avoidable:
 
     def _identity(self, tensor: torch.Tensor) -> int:
         self._kept.append(StorageWeakRef(tensor.untyped_storage()))  # type: ignore[no-untyped-call]
-        return _storage(tensor)
+        return storage(tensor)
 
 
-def _storage(tensor: torch.Tensor) -> int:
+def storage(tensor: torch.Tensor) -> int:
+    """Identity of the memory under a tensor, the same for all of its views; 0 of a sparse one."""
     return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else 0
 
 

@@ -15,6 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelpro.problems import avoidable, rules
+from kernelpro.problems.avoidable import storage
 
 # Of the first tensor argument they read only the elements that they return.
 _LOOKUPS = frozenset(("embedding", "gather", "index", "index_select", "take", "nll_loss_forward"))
@@ -81,7 +82,7 @@ class Recorder(TorchDispatchMode):
     @contextlib.contextmanager
     def counting(self, held: Iterable[torch.Tensor]) -> Iterator[None]:
         """Count the operators that run inside; held are inputs, parameters and buffers."""
-        self._uses = {_storage(t): _Use(whole_bytes=_extent(t)) for t in held if _is_dense(t)}
+        self._uses = {storage(t): _Use(whole_bytes=_extent(t)) for t in held if _is_dense(t)}
         self._counting = True
         try:
             with self:
@@ -92,7 +93,7 @@ class Recorder(TorchDispatchMode):
     def counts(self, outputs: Iterable[torch.Tensor]) -> Counts:
         """Sum up, given the tensors that the call returned."""
         outputs = list(outputs)
-        written = {_storage(t): _unique_bytes(t) for t in outputs if _is_dense(t)}
+        written = {storage(t): _unique_bytes(t) for t in outputs if _is_dense(t)}
         out = sum(size for place, size in written.items() if place not in self._uses)
         note = rules.NOTE
         if self._unknown:
@@ -139,7 +140,7 @@ class Recorder(TorchDispatchMode):
         self._flops += flops or 0
         self._avoidable.see(name, args, result, flops or 0)
         for position, tensor in enumerate(rules.tensors((args, kwargs))):
-            use = self._uses.get(_storage(tensor)) if _is_dense(tensor) else None
+            use = self._uses.get(storage(tensor)) if _is_dense(tensor) else None
             if use is None:
                 continue
             if position == 0 and name in _LOOKUPS:
@@ -179,11 +180,6 @@ _RANDOM = {
 
 def _is_dense(tensor: torch.Tensor) -> bool:
     return tensor.layout is torch.strided
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    """Identity of the memory under a tensor, the same for all of its views."""
-    return int(tensor.untyped_storage()._cdata)
 
 
 def _extent(tensor: torch.Tensor) -> int:
