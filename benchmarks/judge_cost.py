@@ -29,6 +29,7 @@ def main() -> None:
     parser.add_argument("--target", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--candidates", type=int, default=20)
     parser.add_argument("--us", type=float, default=100.0)
+    parser.add_argument("--width", type=float, default=0.02, help="of the interval (default 0.02)")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     target = targets.get(args.target)
@@ -37,7 +38,7 @@ def main() -> None:
     problem = problems.load(
         "row_softmax", target=args.target, sizes={"rows": rows, "columns": COLUMNS}
     )
-    settings = replace(JudgeSettings(), precision=0.02)
+    settings = replace(JudgeSettings(), precision=args.width)
     table: list[dict[str, float]] = []
     with Judge(problem, target, settings=settings) as judge:
         judge.baseline()
