@@ -253,7 +253,7 @@ def main() -> int:
     for row in run(args.programs, args.seed, args.target):
         outcomes[row.outcome] += 1
         if row.outcome == "refused":
-            reasons[row.message.partition(":")[0][:60]] += 1
+            reasons[row.message.rpartition(": ")[2][:80]] += 1
         elif row.outcome != "accepted":
             failures.append(asdict(row))
             print(f"{row.outcome}: {row.message[:300]}\n{row.program}", flush=True)

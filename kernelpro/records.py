@@ -232,7 +232,7 @@ class Verdict:
     """The judge's word on a candidate: does it compute the same function?
 
     Attributes:
-        decision: `accept`, `flag` or `reject`.
+        decision: `accept`, `flag` or `reject`; `unjudged` where the device was not to be had alone.
         reasons: machine-readable codes, such as `shape`, `mutated_input`, `faster_than_sol`.
         checks: the comparisons; of many equal ones the worst is kept.
         calls_compared: how many calls' outputs were compared.

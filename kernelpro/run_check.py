@@ -266,6 +266,8 @@ class _Court:
             refused = Verdict(decision="reject", reasons=("static",), evidence={"static": reason})
             return Evaluation(outcome=Outcome.REFUSED, message=reason, verdict=refused)
         with self._judge.judging(subject, self._target.build(subject)) as (evaluation, _):
+            if evaluation.outcome is Outcome.UNJUDGED:
+                raise KernelproError(evaluation.message)
             return evaluation
 
     def _remember(self, candidate: Candidate, parent: int | None, evaluation: Evaluation) -> Step:

@@ -82,7 +82,6 @@ def run(args: argparse.Namespace) -> int:
             "check needs a candidate file and --problem NAME, or --run FOLDER for a KernelBench run"
         )
     from kernelpro import api
-    from kernelpro.records import Outcome
     from kernelpro.serial import encode
 
     problem, evaluation, complaints = api.check(
@@ -108,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
         print(in_words(problem.name, evaluation))
         for sentence in complaints:
             print(f"note: {sentence}")
-    return 0 if evaluation.outcome is Outcome.ACCEPTED else 1
+    return status(evaluation)
 
 
 def _run_folder(args: argparse.Namespace) -> int:
@@ -172,8 +171,17 @@ def _line(judged: "Judged") -> str:
     )
 
 
+def status(evaluation: "Evaluation") -> int:
+    """Exit status: 0 accepted, 1 rejected or flagged, 2 it could not be judged."""
+    from kernelpro.records import Outcome
+
+    if evaluation.outcome is Outcome.UNJUDGED:
+        return 2
+    return 0 if evaluation.outcome is Outcome.ACCEPTED else 1
+
+
 def decision(evaluation: "Evaluation") -> str:
-    """`accept`, `flag` or `reject`; a candidate that failed before it was judged is rejected."""
+    """The judge's decision; a candidate that failed before it was judged is rejected."""
     return evaluation.verdict.decision if evaluation.verdict is not None else "reject"
 
 

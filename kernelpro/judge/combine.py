@@ -13,7 +13,11 @@ from kernelpro.problems.workloads import weighted
 from kernelpro.records import AtShape, Evaluation, Outcome, Timing, Verdict, Workload
 
 GOOD = (Outcome.ACCEPTED, Outcome.FLAGGED)
-DECISIONS = {Outcome.ACCEPTED: "accept", Outcome.FLAGGED: "flag"}
+DECISIONS = {
+    Outcome.ACCEPTED: "accept",
+    Outcome.FLAGGED: "flag",
+    Outcome.UNJUDGED: "unjudged",
+}
 
 
 def combine(

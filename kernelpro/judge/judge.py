@@ -467,6 +467,8 @@ class Judge:
             return self._failed(trial, failure, worker, step)
         except torch.OutOfMemoryError:
             return self._no_room(trial, worker, step)
+        if measured.disturbance:
+            return self._disturbed(trial, measured.disturbance)
         with _phase(phases, "judge"):
             for challenge in measured.challenges:
                 if challenge.problem is not None:
@@ -509,6 +511,19 @@ class Judge:
             worker.end()
             trial.prove_device()
         return evaluation
+
+    def _disturbed(self, trial: Trial, words: str) -> Evaluation:
+        """What becomes of a candidate that could not be timed because the device was not ours."""
+        return Evaluation(
+            outcome=Outcome.UNJUDGED,
+            message=f"not judged, which is not its fault: {words}; end other programs on it",
+            verdict=Verdict(
+                decision="unjudged",
+                reasons=("device_shared",),
+                isolation=self.zygote.isolation,
+                evidence=evidence(trial.bank, self.zygote.isolation, None),
+            ),
+        )
 
     def _no_room(self, trial: Trial, worker: WorkerProcess, step: str) -> Evaluation:
         """What becomes of a candidate beside which the reference has no memory left."""

@@ -39,6 +39,9 @@ HASTY_PAIRS = 3  # enough when even they took three times the time that timing m
 AGREEMENT = 0.25  # events may fall short of the judge's wall clock by this share,
 AGREEMENT_US = 40.0  # or by this much a call: honest kernels of 70 us fell short by up to 28 us,
 AGREEMENT_BLOCK_US = 200.0  # and by this a block, which the host may hold up once: 225 us were seen
+ATTEMPTS = 3  # at timing on a card that something else disturbs,
+DISTURBED_PAUSE_S = 0.3  # so long after one another
+SECOND_LOOK_PAIRS = 5  # blocks of each side that tell a disturbed card from a dishonest candidate
 LATE_FACTOR = 2.0  # own: keeping outputs may cost so many times what it costs the baseline, whose
 # outputs may lie nearer,
 LATE_SHARE = 0.25  # besides this share of a call,
@@ -136,6 +139,7 @@ class Measurement:
         timing: the statistics.
         challenges: timed calls to be compared.
         inconsistency: why the two clocks do not agree, in words, or empty.
+        disturbance: why nothing can be said, because something else uses the device; or empty.
         candidate_us: the candidate's calls, from which the statistics were made.
         baseline_us: the baseline's calls.
         ratios: baseline / candidate for each pair of blocks.
@@ -144,6 +148,7 @@ class Measurement:
     timing: Timing
     challenges: list[Challenge]
     inconsistency: str = ""
+    disturbance: str = ""
     candidate_us: list[float] = field(default_factory=list)
     baseline_us: list[float] = field(default_factory=list)
     ratios: list[float] = field(default_factory=list)
@@ -167,13 +172,27 @@ class Stopwatch:
     ) -> Measurement:
         """Time a candidate against the baseline, with the device to themselves.
 
+        Where events and the judge's clock do not agree, both sides are looked at again: another
+        program's kernels between two calls are in the one and not in the other. If the baseline's
+        clocks disagree too, or the candidate's now agree, everything is measured anew; a candidate
+        whose clocks never agreed on such a card is not judged.
+
         Raises:
             Failure: the candidate's worker failed.
             BaselineFailed: the baseline's did.
         """
         with self.lock.held() as alone:
             try:
-                return self._compare(base, candidate, baseline, alone)
+                for attempt in range(1, ATTEMPTS + 1):
+                    measured = self._compare(base, candidate, baseline, alone)
+                    if not measured.inconsistency or candidate.device == "cpu":
+                        break
+                    measured.disturbance = disturbance(*self._second_look(base, candidate))
+                    if not measured.disturbance:
+                        break
+                    if attempt < ATTEMPTS:
+                        time.sleep(DISTURBED_PAUSE_S)
+                return measured
             finally:
                 base.go_on()
                 candidate.go_on()
@@ -285,13 +304,23 @@ class Stopwatch:
             )
         return "CUDA events behind a full queue, attested by the judge's wall clock"
 
+    def _second_look(self, base: WorkerProcess, candidate: WorkerProcess) -> tuple[Side, Side]:
+        """Clock a few blocks of either side, both by events and by the judge."""
+        sides = (Side(base), Side(candidate))
+        for side in sides:
+            self._warm_up(side, baseline=side is sides[0])
+        for _ in range(SECOND_LOOK_PAIRS):
+            for side in sides:
+                self._guarded(side is sides[0], side, True, -1, attested=True)
+        return sides
+
     def _guarded(
-        self, is_base: bool, side: Side, switched: bool, challenged: int
+        self, is_base: bool, side: Side, switched: bool, challenged: int, *, attested: bool = False
     ) -> Challenge | None:
         try:
             if side.worker.device == "cpu":
                 return self._cpu_block(side, switched, challenged, trusted=is_base)
-            return self._cuda_block(side, switched, challenged, attested=not is_base)
+            return self._cuda_block(side, switched, challenged, attested=attested or not is_base)
         except Failure as failure:
             if is_base:
                 raise BaselineFailed from failure
@@ -475,6 +504,23 @@ def _inconsistency(side: Side) -> str:
         f"CUDA events in its process say {events_us:.1f} us a call, but the judge's clock saw "
         f"{slope_us:.1f} us"
     )
+
+
+def disturbance(base: Side, candidate: Side) -> str:
+    """Say why a disagreement of the candidate's clocks may be the device's, or nothing.
+
+    Args:
+        base: clocked again, by events and by the judge.
+        candidate: likewise, in between.
+    """
+    if words := _inconsistency(base):
+        return f"of the baseline too {words}: something else uses the device"
+    if not _inconsistency(candidate):
+        return (
+            "its events and the judge's clock disagreed, and agreed when both sides were clocked "
+            "again: something else uses the device at times"
+        )
+    return ""
 
 
 def _lateness(base: Side, candidate: Side) -> str:

@@ -1,5 +1,8 @@
 """The judge on a real GPU; each rule has its twin on the CPU in test_judge.py."""
 
+import subprocess
+import sys
+
 import pytest
 
 from kernelpro import targets
@@ -116,6 +119,30 @@ def test_events_that_claim_too_little_are_caught_by_the_judges_clock(cuda_judge)
     )
     evaluation = outcome_of(cuda_judge, liar)
     assert evaluation.verdict.reasons == ("timing_inconsistent",)
+
+
+BUSY = """
+import sys, torch
+a = torch.rand(4096, 4096, device="cuda")
+print("on", flush=True)
+while True:
+    for _ in range(20):
+        b = a @ a
+    torch.cuda.synchronize()
+"""
+
+
+def test_another_program_on_the_card_is_not_held_against_a_candidate(cuda_judge):
+    with subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE) as other:
+        try:
+            assert other.stdout is not None
+            assert other.stdout.readline() == b"on\n"
+            evaluation = outcome_of(cuda_judge, Candidate(source=HONEST))
+        finally:
+            other.kill()
+    assert evaluation.outcome in (Outcome.ACCEPTED, Outcome.UNJUDGED), evaluation.message
+    if evaluation.outcome is Outcome.UNJUDGED:
+        assert evaluation.verdict.reasons == ("device_shared",)
 
 
 def test_work_on_a_side_stream_without_a_join_is_rejected(cuda_judge):

@@ -1,6 +1,20 @@
 """What the judge makes of its measured times, on given numbers."""
 
-from kernelpro.judge.measure import Side, _is_doubtful, _lateness, _ratios, _resolution_us
+from types import SimpleNamespace
+
+import pytest
+
+from kernelpro.judge.device_lock import DeviceLock
+from kernelpro.judge.measure import (
+    ATTEMPTS,
+    Side,
+    Stopwatch,
+    _is_doubtful,
+    _lateness,
+    _ratios,
+    _resolution_us,
+    disturbance,
+)
 from kernelpro.judge.workers import WorkerProcess
 
 NOBODY = object.__new__(WorkerProcess)  # nothing is called
@@ -95,3 +109,61 @@ def test_the_delays_of_a_busy_machine_do_not_look_late_but_ask_for_more():
     many = kept(calls, [31000.0] * 17 + [1040.0] * 7)
     assert not _is_doubtful(BASE, many)
     assert not _lateness(BASE, many)
+
+
+def clocked(events_us, wall_us):
+    """A side on a GPU, whose events and whose judge's clock say so much a call."""
+    return Side(worker=NOBODY, times_us=[[events_us] * 30] * 5, slopes_us=[wall_us] * 5, calls=30)
+
+
+AGREED, HIDDEN = clocked(10.0, 12.0), clocked(10.0, 1200.0)
+
+
+def test_a_candidate_whose_clocks_disagree_beside_a_baseline_whose_do_not_is_dishonest():
+    assert not disturbance(AGREED, HIDDEN)
+
+
+def test_clocks_that_disagree_for_the_baseline_too_or_at_times_are_the_device_s_doing():
+    assert "of the baseline too" in disturbance(HIDDEN, HIDDEN)
+    assert "of the baseline too" in disturbance(HIDDEN, AGREED)
+    assert "agreed when both sides were clocked again" in disturbance(AGREED, AGREED)
+
+
+class Scripted(Stopwatch):
+    """A stopwatch whose measurements and second looks are given."""
+
+    def __init__(self, clocks, looks, folder):
+        self.clocks, self.looks, self.compared = iter(clocks), iter(looks), 0
+        self.lock = DeviceLock("test", folder)
+
+    def _compare(self, base, candidate, baseline, alone):
+        self.compared += 1
+        return SimpleNamespace(inconsistency=next(self.clocks), disturbance="")
+
+    def _second_look(self, base, candidate):
+        return next(self.looks)
+
+
+@pytest.mark.parametrize(
+    ("clocks", "looks", "compared", "inconsistent", "disturbed"),
+    [
+        ([""], [], 1, False, False),
+        (["no", ""], [(HIDDEN, HIDDEN)], 2, False, False),
+        (["no", ""], [(AGREED, AGREED)], 2, False, False),
+        (["no"], [(AGREED, HIDDEN)], 1, True, False),
+        (["no", "no"], [(HIDDEN, HIDDEN), (AGREED, HIDDEN)], 2, True, False),
+        (["no"] * ATTEMPTS, [(HIDDEN, HIDDEN)] * ATTEMPTS, ATTEMPTS, True, True),
+    ],
+)
+def test_a_disturbed_card_is_waited_for_and_a_dishonest_candidate_is_not(
+    clocks, looks, compared, inconsistent, disturbed, monkeypatch, tmp_path
+):
+    monkeypatch.setattr("kernelpro.judge.measure.DISTURBED_PAUSE_S", 0.0)
+    worker = object.__new__(WorkerProcess)
+    worker.device = "cuda"
+    monkeypatch.setattr(WorkerProcess, "go_on", lambda self: None)
+    stopwatch = Scripted(clocks, looks, tmp_path)
+    measured = stopwatch.compare(worker, worker)
+    assert stopwatch.compared == compared
+    assert bool(measured.inconsistency) is inconsistent
+    assert bool(measured.disturbance) is disturbed
