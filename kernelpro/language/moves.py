@@ -544,7 +544,7 @@ def _changed(
         if changed is None or changed == now or legal(changed, [works[place]], limits):
             continue
         schedules[place] = changed
-        strategy = strategy or _strategy(knob, getattr(now, knob), getattr(changed, knob))
+        strategy = strategy or _strategy(now, changed, knob)
         where = f"kernel {place}: " if len(works) > 1 and len(places) == 1 else ""
         what = _change(knob, getattr(now, knob), getattr(changed, knob))
         said.append(f"{where}{what}: {why}")
@@ -554,10 +554,12 @@ def _changed(
     return [Move(program=moved, rationale=said[0], strategy=strategy)]
 
 
-def _strategy(knob: str, before: int | str, after: int | str) -> str:
+def _strategy(now: Schedule, changed: Schedule, knob: str) -> str:
     """Name a change of a knob: its direction where its values have an order, else the value."""
+    before, after = getattr(now, knob), getattr(changed, knob)
     if isinstance(before, int) and isinstance(after, int):
-        return f"{knob} {'up' if after > before else 'down'}"
+        values = KNOBS[family_of(now)][knob]
+        return f"{knob} {'up' if values.index(after) > values.index(before) else 'down'}"
     return f"{knob} {after}"
 
 

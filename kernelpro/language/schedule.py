@@ -105,11 +105,11 @@ KNOBS: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "cuda": {
         "vec": (1, 2, 4, 8),
-        "unroll": (1, 2, 4),
+        "unroll": (1, 2, 4, 8),
         "accumulators": (1, 2, 4),
         "threads": (32, 64, 128, 256, 512, 1024),
         "rows": (1, 2, 4, 8, 16, 32),
-        "blocks": (0, 1, 2, 4, 8, 16),
+        "blocks": (1, 2, 4, 8, 16, 0),  # 0: as many as there are pieces
         "passes": ("multi", "one"),
         "staging": ("none", "registers", "shared"),
         "stores": ("normal", "streaming"),
