@@ -1,8 +1,9 @@
 """CUDA text of kernels whose rows are strided: neighbouring threads hold neighbouring rows.
 
 A thread takes V rows that lie side by side and walks down their columns, so that a warp reads whole
-lines at each step. What a reduction finds is an array with an element for each of the V rows; no
-thread joins its results with another's.
+lines at each step. What a reduction finds is an array with an element for each of the V rows. Where
+threads share rows, each takes every so manieth column, and they join what they find through shared
+memory, always in the same order.
 """
 
 from collections.abc import Iterable
@@ -14,6 +15,24 @@ from kernelpro.language.plan import Pass, Planner, Source, Value, plan
 from kernelpro.language.regions import Load, Region
 from kernelpro.language.schedule import CudaSchedule
 from kernelpro.language.strided import StridedLoads
+
+JOIN = r"""
+// SHARE threads hold parts of the same V rows; each gets what all of them found together.
+template <int SHARE, int THREADS, float OP(float, float)>
+INLINE void down_columns(float (&x)[V], float* joined) {
+  const int across = threadIdx.x % (THREADS / SHARE);
+  __syncthreads();  // it may still be read from the reduction before
+  for (int k = 0; k < V; ++k) joined[k * THREADS + threadIdx.x] = x[k];
+  __syncthreads();
+  for (int k = 0; k < V; ++k) {
+    x[k] = joined[k * THREADS + across];
+#pragma unroll
+    for (int s = 1; s < SHARE; ++s)
+      x[k] = OP(x[k], joined[k * THREADS + s * (THREADS / SHARE) + across]);
+  }
+}
+"""
+"""What kernels need besides whose threads share strided rows."""
 
 
 class ColumnsKernel(StridedLoads, Expressions):
@@ -33,17 +52,19 @@ class ColumnsKernel(StridedLoads, Expressions):
         staging = schedule.staging != "none"
         self.plan = plan(graph, region, one_pass=one_pass, staging=staging, stage_loads=True)
         self.online = any(one.online for one in self.plan.passes)
+        self.share = schedule.share
+        self.kept = -(-region.columns // schedule.share)
 
     @property
     def staged_elements(self) -> int:
         """Elements that a block keeps in shared memory between passes."""
-        return self.plan.slots * self.region.columns * self.schedule.threads * self.schedule.vec
+        return self.plan.slots * self.kept * self.schedule.threads * self.schedule.vec
 
     @property
     def pieces(self) -> int:
         """Blocks of threads that the work fills."""
         vectors = self.region.rows // self.schedule.vec
-        return -(-vectors // self.schedule.threads)
+        return -(-vectors // (self.schedule.threads // self.share))
 
     def text(self) -> str:
         """Return the kernel."""
@@ -60,8 +81,7 @@ class ColumnsKernel(StridedLoads, Expressions):
             "  constexpr index_t pieces = inner / V;  // V rows side by side",
             f"  constexpr int THREADS = {schedule.threads};",
             *(f"  {line}" for line in self._shared_stages()),
-            "  for (index_t piece = (index_t)blockIdx.x * THREADS + threadIdx.x; "
-            "piece < blocks * pieces; piece += (index_t)gridDim.x * THREADS) {",
+            *(f"  {line}" for line in self._walk()),
             "    const index_t b = piece / pieces, l = piece % pieces * V;",
             *(f"    {line}" for line in self._rows()),
             "  }",
@@ -70,10 +90,29 @@ class ColumnsKernel(StridedLoads, Expressions):
         ]
         return "\n".join(lines)
 
+    def _walk(self) -> list[str]:
+        """Begin the loop over pieces; threads that share rows leave it together."""
+        if self.share == 1:
+            return [
+                "for (index_t piece = (index_t)blockIdx.x * THREADS + threadIdx.x; "
+                "piece < blocks * pieces; piece += (index_t)gridDim.x * THREADS) {"
+            ]
+        return [
+            f"constexpr int SHARE = {self.share};  // threads that share rows",
+            "constexpr int ACROSS = THREADS / SHARE;  // that lie side by side",
+            "const int part = threadIdx.x / ACROSS;",
+            "__shared__ float joined[THREADS * V];",
+            "for (index_t first = (index_t)blockIdx.x * ACROSS; first < blocks * pieces; "
+            "first += (index_t)gridDim.x * ACROSS) {",
+            "  const index_t mine = first + threadIdx.x % ACROSS;",
+            "  const bool writes = mine < blocks * pieces;  // else it goes along with the last",
+            "  const index_t piece = writes ? mine : blocks * pieces - 1;",
+        ]
+
     def _shared_stages(self) -> list[str]:
         if self.schedule.staging != "shared":
             return []
-        size = self.region.columns * self.schedule.threads * self.schedule.vec
+        size = self.kept * self.schedule.threads * self.schedule.vec
         return [
             "extern __shared__ float kept[];",
             *(f"float* stage{n} = kept + {n * size};" for n in range(self.plan.slots)),
@@ -82,7 +121,7 @@ class ColumnsKernel(StridedLoads, Expressions):
     def _rows(self) -> list[str]:
         lines = []
         if self.schedule.staging == "registers":
-            lines += [f"float stage{n}[columns * V];" for n in range(self.plan.slots)]
+            lines += [f"float stage{n}[{self.kept} * V];" for n in range(self.plan.slots)]
         for load in self.plan.loads:
             if not load.columns:
                 lines += self._row_load(load)
@@ -93,7 +132,10 @@ class ColumnsKernel(StridedLoads, Expressions):
             lines += self._row_nodes(one.rows)
         for node in self.region.outputs:
             if node not in self.region.full:
-                lines.append(f"store({self.names.pointers[node]} + b * inner + l, v{node});")
+                lines.append(
+                    f"{'if (writes && part == 0) ' if self.share > 1 else ''}"
+                    f"store({self.names.pointers[node]} + b * inner + l, v{node});"
+                )
         return lines
 
     def _row_load(self, load: Load) -> list[str]:
@@ -111,17 +153,54 @@ class ColumnsKernel(StridedLoads, Expressions):
             neutral = NEUTRAL[self.graph.nodes[node].op]
             lines += [f"float v{node}[V];", _each(f"v{node}[k] = {neutral};")]
         lines += [f"Online online{total}[V];" for _, total in one.online]
-        registers = self.schedule.staging == "registers" and self.plan.slots
-        lines.append(f"#pragma unroll {'columns' if registers else self.schedule.unroll}")
-        lines.append("for (int c = 0; c < columns; ++c) {")
-        lines += [f"  {line}" for line in self._step(one)]
-        lines.append("}")
+        lines += self._loop(self._step(one))
+        for node in one.reductions if self.share > 1 else ():
+            lines.append(self._join(COMBINE[self.graph.nodes[node].op], f"v{node}"))
         for largest, total in one.online:
-            lines += [
-                f"float v{largest}[V], v{total}[V];",
-                _each(f"online_end(online{total}[k], v{largest}[k], v{total}[k]);"),
-            ]
+            lines.append(f"float v{largest}[V], v{total}[V];")
+            found = f"online{total}[k]"
+            if self.share > 1:
+                power = f"expf(online{total}[k].largest - v{largest}[k])"
+                lines += [
+                    _each(f"v{largest}[k] = online{total}[k].largest;"),
+                    self._join("maximum", f"v{largest}"),
+                    _each(f"v{total}[k] = online{total}[k].sum * {power};"),
+                    self._join("add", f"v{total}"),
+                ]
+                found = f"Online{{v{largest}[k], v{total}[k]}}"
+            lines.append(_each(f"online_end({found}, v{largest}[k], v{total}[k]);"))
         return lines
+
+    def _loop(self, step: Iterable[str]) -> list[str]:
+        """Walk down the columns, or those of them that are this thread's."""
+        inner = [f"  {line}" for line in step]
+        registers = self.schedule.staging == "registers" and self.plan.slots
+        if self.share == 1:
+            return [
+                f"#pragma unroll {'columns' if registers else self.schedule.unroll}",
+                "for (int c = 0; c < columns; ++c) {",
+                *inner,
+                "}",
+            ]
+        if not registers:
+            return [
+                f"#pragma unroll {self.schedule.unroll}",
+                "for (int c = part; c < columns; c += SHARE) {",
+                *inner,
+                "}",
+            ]
+        guard = [] if self.region.columns % self.share == 0 else ["  if (c >= columns) continue;"]
+        return [
+            f"#pragma unroll {self.kept}",
+            f"for (int i = 0; i < {self.kept}; ++i) {{",
+            "  const int c = i * SHARE + part;",
+            *guard,
+            *inner,
+            "}",
+        ]
+
+    def _join(self, combine: str, name: str) -> str:
+        return f"down_columns<SHARE, THREADS, {combine}>({name}, joined);"
 
     def _step(self, one: Pass) -> list[str]:
         lines = []
@@ -156,14 +235,18 @@ class ColumnsKernel(StridedLoads, Expressions):
         lines.append("}")
         for node in one.outputs:
             pointer = self.names.pointers[node]
-            lines.append(f"store({pointer} + (b * columns + c) * inner + l, out{node});")
+            lines.append(
+                f"{'if (writes) ' if self.share > 1 else ''}"
+                f"store({pointer} + (b * columns + c) * inner + l, out{node});"
+            )
         return lines
 
     def _stage(self, slot: int) -> str:
         if self.schedule.staging == "shared":
             # Neighbouring threads use neighbouring words: no two share a bank.
-            return f"stage{slot}[(c * V + k) * THREADS + threadIdx.x]"
-        return f"stage{slot}[c * V + k]"
+            at = "c" if self.share == 1 else "c / SHARE"
+            return f"stage{slot}[({at} * V + k) * THREADS + threadIdx.x]"
+        return f"stage{slot}[{'c' if self.share == 1 else 'i'} * V + k]"
 
     def _row_nodes(self, nodes: Iterable[int]) -> list[str]:
         lines = []

@@ -9,7 +9,7 @@ files of their own: strided rows, rows that blocks share in several launches, ma
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
-from kernelpro.language.cuda_columns import ColumnsKernel
+from kernelpro.language.cuda_columns import JOIN, ColumnsKernel
 from kernelpro.language.cuda_expressions import Expressions
 from kernelpro.language.cuda_gemm import GemmKernel
 from kernelpro.language.cuda_split import SplitKernel
@@ -123,6 +123,8 @@ def _group(access: _Access, kernels: list[_Writer], *, large: bool) -> str:
         parts.append(GROUP.rstrip())
         if access.cluster > 1:
             parts.append(CLUSTER.replace("@CLUSTER@", str(access.cluster)).rstrip())
+    if any(isinstance(kernel, ColumnsKernel) and kernel.share > 1 for kernel in kernels):
+        parts.append(JOIN.rstrip())
     if access.one_pass and (team or columns):
         parts.append(ONLINE.rstrip())
         if team:

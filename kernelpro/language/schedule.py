@@ -71,6 +71,8 @@ class CudaSchedule:
         min_blocks: blocks per multiprocessor that the compiler must leave registers for.
         cluster: blocks that share a row and join its results through each other's shared memory.
         split: blocks that share a row and join its results through memory, a launch for each pass.
+        share: threads of a block that share a strided row, and join its results through shared
+            memory.
     """
 
     vec: int = 4
@@ -86,6 +88,7 @@ class CudaSchedule:
     min_blocks: int = 1
     cluster: int = 1
     split: int = 1
+    share: int = 1
 
 
 Schedule = CpuSchedule | CudaSchedule | TileSchedule
@@ -117,6 +120,7 @@ KNOBS: dict[str, dict[str, tuple[Any, ...]]] = {
         "min_blocks": (1, 2, 4, 8),
         "cluster": (1, 2, 4, 8, 16),
         "split": (1, 2, 4, 8, 16, 32, 64, 128, 256),
+        "share": (1, 2, 4, 8, 16, 32),
     },
     **TILE_KNOBS,
 }
@@ -258,6 +262,7 @@ OWN_SHARED_BYTES = 1024  # own: what joining results takes, and what the driver 
 PORTABLE_CLUSTER = 8
 """Blocks of a cluster that every card with clusters runs; more must be asked (CUDA C++ guide)."""
 
+LEAST_ACROSS = 8  # own: threads side by side, so that they read whole sectors of 32 bytes
 LEAST_THREADS = 128  # own: of a block that is made smaller, so that four warps hide latency
 MOST_THREADS = 2048  # of a multiprocessor; CUDA C++ guide, compute capability 7.0, 8.0 and 9.0
 REGISTERS_PER_BLOCKS = 65536
@@ -378,7 +383,11 @@ def adapted(schedule: Schedule, work: Work) -> Schedule:
     if not work.reductions or work.inner > 1:
         schedule = replace(schedule, accumulators=1)
     if isinstance(schedule, CudaSchedule):
+        if work.mapped or work.inner == 1:
+            schedule = replace(schedule, share=1)
         if work.mapped or work.inner > 1:
+            while schedule.share > min(work.columns, schedule.threads // LEAST_ACROSS):
+                schedule = replace(schedule, share=schedule.share // 2)
             return replace(schedule, rows=1, cluster=1, split=1)
         if work.columns < schedule.cluster * schedule.threads * schedule.vec:
             schedule = replace(schedule, cluster=1)
@@ -478,15 +487,16 @@ def _legal_cpu(schedule: CpuSchedule, works: Sequence[Work], limits: Limits) -> 
 
 
 def staged_bytes(schedule: CudaSchedule, work: Work) -> int:
-    """Shared memory in which a block keeps its part of its rows between passes."""
-    if schedule.staging != "shared":
-        return 0
-    return work.slots[schedule.passes] * _elements_per_thread(schedule, work) * schedule.threads * 4
+    """Shared memory in which a block keeps its part of its rows, or joins strided ones."""
+    each = schedule.vec if schedule.share > 1 else 0
+    if schedule.staging == "shared":
+        each += work.slots[schedule.passes] * _elements_per_thread(schedule, work)
+    return each * schedule.threads * 4
 
 
 def _elements_per_thread(schedule: CudaSchedule, work: Work) -> int:
     if work.inner > 1:
-        return work.columns * schedule.vec
+        return -(-work.columns // schedule.share) * schedule.vec
     span = schedule.threads // schedule.rows * schedule.cluster * schedule.vec
     return -(-work.columns // span) * schedule.vec
 
@@ -506,6 +516,21 @@ def _legal_cluster(schedule: CudaSchedule, works: Sequence[Work], limits: Limits
     span = size * schedule.threads * schedule.vec
     if all(work.columns < span for work in works):
         return f"{size} blocks that read {span} elements at a time exceed every row"
+    return ""
+
+
+def _legal_share(schedule: CudaSchedule, works: Sequence[Work]) -> str:
+    if schedule.share == 1:
+        return ""
+    if all(work.inner == 1 or work.mapped for work in works):
+        return "threads share strided rows, whose elements are reduced"
+    if schedule.threads // schedule.share < LEAST_ACROSS:
+        return (
+            f"{schedule.share} threads to a row leave {schedule.threads // schedule.share} of "
+            f"{schedule.threads} side by side; {LEAST_ACROSS} at least"
+        )
+    if all(work.columns < schedule.share for work in works):
+        return f"{schedule.share} threads exceed the columns of every row"
     return ""
 
 
@@ -542,9 +567,11 @@ def _legal_cuda(schedule: CudaSchedule, works: Sequence[Work], limits: Limits) -
         return f"{schedule.accumulators} accumulators need as many elements in flight"
     if schedule.rows > 1 and all(work.mapped for work in works):
         return "several rows per block need a reduction"
+    if reason := _legal_share(schedule, works):
+        return reason
     if any(work.inner > 1 for work in works):
         if schedule.rows > 1 or schedule.cluster > 1 or schedule.split > 1:
-            return "of strided rows each thread takes its own, so no threads or blocks share one"
+            return "strided rows are shared by threads of a block (`share`), not by blocks"
         if schedule.accumulators > 1:
             return "neighbouring rows are reduced side by side; unroll instead of accumulators"
     if reason := _legal_split(schedule, works) or _legal_cluster(schedule, works, limits):

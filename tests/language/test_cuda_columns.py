@@ -26,6 +26,11 @@ SCHEDULES = (
     {"vec": 2, "threads": 32, "staging": "shared", "blocks": 1, "loads": "streaming"},
     {"vec": 2, "threads": 128, "passes": "one"},
     {"vec": 2, "threads": 32, "passes": "one", "staging": "registers", "stores": "streaming"},
+    {"vec": 2, "threads": 64, "share": 8},
+    {"vec": 1, "threads": 64, "share": 4, "staging": "registers", "blocks": 1},
+    {"vec": 4, "threads": 128, "share": 16, "staging": "shared", "unroll": 4},
+    {"vec": 1, "threads": 128, "share": 16, "staging": "registers", "passes": "one"},
+    {"vec": 4, "threads": 32, "share": 2, "passes": "one", "staging": "shared"},
 )
 
 
@@ -48,10 +53,11 @@ def test_every_thread_finds_its_rows(name, knobs, make_problem, tmp_path):
 
 @pytest.mark.parametrize("staging", ["none", "registers", "shared"])
 @pytest.mark.parametrize("dtype", ["float", "bfloat16"])
-def test_strided_rows_compile_for_an_h100(staging, dtype, make_problem, check_cubin):
+@pytest.mark.parametrize("share", [1, 4])
+def test_strided_rows_compile_for_an_h100(staging, dtype, share, make_problem, check_cubin):
     inputs = "; ".join(f"{one}.{dtype}()" for one in INPUTS.split("; "))
     problem = make_problem(f"return {BODIES['rms_norm']}", inputs, target="cuda")
-    source = write(problem, CudaSchedule(vec=2, threads=128, staging=staging))
+    source = write(problem, CudaSchedule(vec=2, threads=128, staging=staging, share=share))
     assert "0 bytes spill stores" in check_cubin(source)
 
 
@@ -62,20 +68,22 @@ def test_a_start_keeps_columns_in_registers_while_there_is_room(make_problem):
         problem = make_problem(body, f"torch.randn(4, {columns}, 64)", target="cuda")
         schedule = default(H100, prepare(problem).works, "cuda", limits_of(H100))
         assert isinstance(schedule, CudaSchedule)
-        kept[columns] = schedule.staging, schedule.vec
+        kept[columns] = schedule.staging, schedule.vec, schedule.share
     assert kept == {
-        16: ("registers", 4),
-        64: ("registers", 1),
-        160: ("shared", 1),
-        4000: ("none", 4),
+        16: ("registers", 4, 1),
+        64: ("registers", 1, 1),
+        160: ("registers", 1, 2),
+        4000: ("none", 4, 8),
     }
 
 
 def test_threads_that_cannot_share_a_strided_row_are_refused(make_problem):
     problem = make_problem(f"return {BODIES['sum']}", INPUTS, target="cuda")
     works = prepare(problem).works
-    assert "takes its own" in legal(CudaSchedule(vec=2, rows=2), works)
-    assert "takes its own" in legal(CudaSchedule(vec=2, cluster=2), works)
+    assert "not by blocks" in legal(CudaSchedule(vec=2, rows=2), works)
+    assert "not by blocks" in legal(CudaSchedule(vec=2, cluster=2), works)
+    assert "8 at least" in legal(CudaSchedule(vec=2, threads=64, share=16), works)
+    assert "exceed the columns" in legal(CudaSchedule(vec=2, threads=512, share=32), works)
     assert "side by side" in legal(CudaSchedule(vec=2, accumulators=2), works)
     assert "do not divide by 4" in legal(
         CudaSchedule(vec=4),
