@@ -137,9 +137,9 @@ def test_a_row_that_no_block_can_keep_starts_in_a_cluster_that_can(check_cubin):
     works = prepare(problem).works
     schedule = default(H100, works, "cuda", limits_of(H100))
     assert isinstance(schedule, CudaSchedule)
-    assert (schedule.cluster, schedule.staging) == (8, "shared")
+    assert (schedule.cluster, schedule.staging) == (16, "shared")  # two blocks beside each other
     source = write(problem, schedule)
-    assert f"_allow(_region0, x.get_device(), {393216 * 4 // 8}, 8)" in source
+    assert f"_allow(_region0, x.get_device(), {393216 * 4 // 16}, 16)" in source
     check_cubin(source)
     # Where clusters are not known to be, the row is read again.
     other = default(replace(H100, facts={}), works, "cuda", limits_of(replace(H100, facts={})))

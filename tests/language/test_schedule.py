@@ -5,9 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelpro import problems
-from kernelpro.language.moves import answers
+from kernelpro.language.moves import answers, default
+from kernelpro.language.program import with_schedules
 from kernelpro.language.schedule import (
     KNOBS,
+    OWN_SHARED_BYTES,
     CpuSchedule,
     CudaSchedule,
     Limits,
@@ -186,10 +188,22 @@ def test_a_long_row_in_a_cluster_is_asked_for_two_blocks_on_a_multiprocessor():
     limits = limits_of(machine)
     program = begin(problem, machine, limits)
     works = prepare(problem).works
-    (begun,) = program.schedules
-    assert isinstance(begun, CudaSchedule)
-    assert (begun.cluster, begun.threads, begun.staging) == (8, 1024, "shared")
+    begun = CudaSchedule(vec=4, unroll=4, threads=1024, staging="shared", cluster=8)
+    program = with_schedules(program, [begun])
     found = [
         move.program.schedules[0] for move in answers("more_blocks_per_sm", program, works, limits)
     ]
     assert replace(begun, min_blocks=2, threads=512, cluster=16) in found
+
+
+@pytest.mark.parametrize(
+    ("columns", "cluster"), [(16384, 1), (32768, 2), (65536, 4), (131072, 8), (393216, 16)]
+)
+def test_long_rows_start_in_blocks_that_fit_beside_each_other(columns, cluster):
+    problem = problems.load("row_softmax", target="cuda", sizes={"rows": 4096, "columns": columns})
+    machine = Machine(target="cuda", device="NVIDIA H100", facts={"capability": "9.0"})
+    (work,) = prepare(problem).works
+    begun = default(machine, [work], "cuda", limits_of(machine))
+    assert isinstance(begun, CudaSchedule)
+    assert (begun.cluster, begun.threads, begun.staging) == (cluster, 512, "shared")
+    assert 2 * (staged_bytes(begun, work) + OWN_SHARED_BYTES) <= 228 << 10
