@@ -41,7 +41,8 @@ AGREEMENT_US = 40.0  # or by this much a call: honest kernels of 70 us fell shor
 AGREEMENT_BLOCK_US = 200.0  # and by this a block, which the host may hold up once: 225 us were seen
 ATTEMPTS = 3  # at timing on a card that something else disturbs,
 DISTURBED_PAUSE_S = 0.3  # so long after one another
-SECOND_LOOK_PAIRS = 5  # blocks of each side that tell a disturbed card from a dishonest candidate
+SECOND_LOOK_PAIRS = 8  # blocks of each side that tell a disturbed card from a dishonest candidate,
+DISHONEST = 3.0  # whose clocks differ by so many times what the baseline's do
 LATE_FACTOR = 2.0  # own: keeping outputs may cost so many times what it costs the baseline, whose
 # outputs may lie nearer,
 LATE_SHARE = 0.25  # besides this share of a call,
@@ -495,8 +496,7 @@ def _inconsistency(side: Side) -> str:
     """
     if not side.slopes_us:
         return ""
-    slope_us = timing.median(side.slopes_us)
-    events_us = timing.median([sum(block) / len(block) for block in side.times_us])
+    slope_us, events_us = _clocks_us(side)
     allowed_us = AGREEMENT_US + AGREEMENT_BLOCK_US / side.calls
     if slope_us - events_us <= max(AGREEMENT * slope_us, allowed_us):
         return ""
@@ -506,6 +506,12 @@ def _inconsistency(side: Side) -> str:
     )
 
 
+def _clocks_us(side: Side) -> tuple[float, float]:
+    """What a call took by the judge's clock, and by events."""
+    events = [sum(block) / len(block) for block in side.times_us]
+    return timing.median(side.slopes_us), timing.median(events)
+
+
 def disturbance(base: Side, candidate: Side) -> str:
     """Say why a disagreement of the candidate's clocks may be the device's, or nothing.
 
@@ -513,8 +519,13 @@ def disturbance(base: Side, candidate: Side) -> str:
         base: clocked again, by events and by the judge.
         candidate: likewise, in between.
     """
-    if words := _inconsistency(base):
-        return f"of the baseline too {words}: something else uses the device"
+    slope_us, events_us = _clocks_us(candidate)
+    base_slope_us, base_events_us = _clocks_us(base)
+    if _inconsistency(base) or slope_us - events_us < DISHONEST * (base_slope_us - base_events_us):
+        return (
+            f"of the baseline too CUDA events say {base_events_us:.1f} us a call and the judge's "
+            f"clock {base_slope_us:.1f} us: something else uses the device"
+        )
     if not _inconsistency(candidate):
         return (
             "its events and the judge's clock disagreed, and agreed when both sides were clocked "

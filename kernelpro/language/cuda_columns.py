@@ -53,6 +53,7 @@ class ColumnsKernel(StridedLoads, Expressions):
         self.plan = plan(graph, region, one_pass=one_pass, staging=staging, stage_loads=True)
         self.online = any(one.online for one in self.plan.passes)
         self.share = schedule.share
+        self.guarded = schedule.share > 1 or schedule.split > 1  # threads beyond the rows go along
         self.kept = -(-region.columns // schedule.share)
 
     @property
@@ -158,18 +159,20 @@ class ColumnsKernel(StridedLoads, Expressions):
             lines.append(self._join(COMBINE[self.graph.nodes[node].op], f"v{node}"))
         for largest, total in one.online:
             lines.append(f"float v{largest}[V], v{total}[V];")
-            found = f"online{total}[k]"
+            lines.append(_each(f"v{largest}[k] = online{total}[k].largest;"))
+            power = f" * expf(online{total}[k].largest - v{largest}[k])" if self.share > 1 else ""
             if self.share > 1:
-                power = f"expf(online{total}[k].largest - v{largest}[k])"
-                lines += [
-                    _each(f"v{largest}[k] = online{total}[k].largest;"),
-                    self._join("maximum", f"v{largest}"),
-                    _each(f"v{total}[k] = online{total}[k].sum * {power};"),
-                    self._join("add", f"v{total}"),
-                ]
-                found = f"Online{{v{largest}[k], v{total}[k]}}"
-            lines.append(_each(f"online_end({found}, v{largest}[k], v{total}[k]);"))
+                lines.append(self._join("maximum", f"v{largest}"))
+            lines.append(_each(f"v{total}[k] = online{total}[k].sum{power};"))
+            if self.share > 1:
+                lines.append(self._join("add", f"v{total}"))
+            lines += self._online_end(largest, total)
         return lines
+
+    def _online_end(self, largest: int, total: int) -> list[str]:
+        """Tell rows apart of which no number comes out."""
+        found = f"Online{{v{largest}[k], v{total}[k]}}"
+        return [_each(f"online_end({found}, v{largest}[k], v{total}[k]);")]
 
     def _loop(self, step: Iterable[str]) -> list[str]:
         """Walk down the columns, or those of them that are this thread's."""
@@ -236,7 +239,7 @@ class ColumnsKernel(StridedLoads, Expressions):
         for node in one.outputs:
             pointer = self.names.pointers[node]
             lines.append(
-                f"{'if (writes) ' if self.share > 1 else ''}"
+                f"{'if (writes) ' if self.guarded else ''}"
                 f"store({pointer} + (b * columns + c) * inner + l, out{node});"
             )
         return lines

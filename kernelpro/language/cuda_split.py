@@ -6,7 +6,7 @@ is one value a row is written by the first kernel that knows it; at the end that
 a warp for each row. Parts are joined in a fixed order, so equal calls give equal bits.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from kernelpro.language.cuda_expressions import COMBINE, NEUTRAL, Expressions
 from kernelpro.language.cuda_tiles import Launch
@@ -40,7 +40,7 @@ class SplitKernel(Expressions):
         access = WARP * schedule.vec
         self.part = -(-region.columns // (schedule.split * access)) * access
         self.even = self.part * schedule.split == region.columns
-        results = [n for one in self.plan.passes for n in _results(one)]
+        results = [n for one in self.plan.passes for n in results_of(one)]
         self.places = {node: place for place, node in enumerate(results)}
 
     @property
@@ -100,7 +100,7 @@ class SplitKernel(Expressions):
 
     def _pass(self, number: int, one: Pass) -> str:
         schedule = self.schedule
-        joins = bool(_results(one))
+        joins = bool(results_of(one))
         end = "start + PART" if self.even else "start + PART < columns ? start + PART : columns"
         body = [
             f"constexpr index_t PART = {self.part};  // elements"
@@ -134,7 +134,7 @@ class SplitKernel(Expressions):
         sources = [s for n in one.reductions for s in self.planner.sources(n)]
         sources += [s for largest, _ in one.online for s in self.planner.sources(largest)]
         lines = self._places()
-        lines += self._known([*sources, *one.outputs, *rows], _results(one))
+        lines += self._known([*sources, *one.outputs, *rows], results_of(one))
         if rows:
             lines.append("if (part == 0 && threadIdx.x == 0) {")
             lines += [f"  convert({self.names.pointers[n]}[r], v{n});" for n in rows]
@@ -142,7 +142,7 @@ class SplitKernel(Expressions):
         lines += self._accumulators(one, count)
         lines += self._steps(one, count)
         lines += self._joined(one, count, "across", "THREADS", "online_part")
-        if results := _results(one):
+        if results := results_of(one):
             lines.append("if (threadIdx.x == 0) {")
             lines += [f"  found({self.places[n]})[part] = v{n};" for n in results]
             lines.append("}")
@@ -218,26 +218,8 @@ class SplitKernel(Expressions):
             wanted: values that it computes, or that those are made of.
             own: reductions that it is about to find itself.
         """
-        online = {total: largest for one in self.plan.passes for largest, total in one.online}
-        pair_of = online | {largest: total for total, largest in online.items()}
-        rows: set[int] = set()
-        seen: set[Source] = set(own)
-        waiting = list(wanted)
-        while waiting:
-            value = waiting.pop()
-            if isinstance(value, float) or value in seen:
-                continue
-            seen.add(value)
-            if isinstance(value, Load):
-                continue
-            if not self.planner.is_full(value):
-                rows.add(value)
-            if value in self.places:
-                continue
-            sources = self.planner.sources(value)
-            if self.graph.nodes[value].kind == "gather" and isinstance(sources[1], Load):
-                sources = sources[:1]  # the index is read as an integer where it is needed
-            waiting += sources
+        seen, rows = needed(self.graph, self.planner, self.places, wanted, own)
+        pair_of = pairs(self.plan.passes)
         lines = [
             f"const float {self.names.value(load)} = "
             f"value({self.names.pointers[load.node]}[{self._row(load)}]);"
@@ -249,8 +231,7 @@ class SplitKernel(Expressions):
             if node in done:
                 continue
             if node in pair_of:
-                total = node if node in online else pair_of[node]
-                largest = online[total]
+                largest, total = pair_of[node]
                 done |= {total, largest}
                 lines += [
                     f"float v{largest}, v{total};",
@@ -268,9 +249,55 @@ class SplitKernel(Expressions):
         return lines
 
 
-def _results(one: Pass) -> tuple[int, ...]:
+def results_of(one: Pass) -> tuple[int, ...]:
     """Reductions that a pass finds, and so leaves in memory."""
     return (*one.reductions, *(node for pair in one.online for node in pair))
+
+
+def pairs(passes: Iterable[Pass]) -> dict[int, tuple[int, int]]:
+    """Return what is found online, by either node: the largest element and the sum."""
+    found = [pair for one in passes for pair in one.online]
+    return {node: pair for pair in found for node in pair}
+
+
+def needed(
+    graph: Graph,
+    planner: Planner,
+    places: Mapping[int, int],
+    wanted: Iterable[Source],
+    own: Sequence[int],
+) -> tuple[set[Source], set[int]]:
+    """Find what a kernel must know of its rows before it can compute what is wanted.
+
+    Args:
+        graph: the operators.
+        planner: of the region.
+        places: reductions that earlier kernels have left in memory.
+        wanted: values that it computes, or that those are made of.
+        own: reductions that it is about to find itself.
+
+    Returns:
+        All values on the way, and those of them that are one a row.
+    """
+    rows: set[int] = set()
+    seen: set[Source] = set(own)
+    waiting = list(wanted)
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, float) or value in seen:
+            continue
+        seen.add(value)
+        if isinstance(value, Load):
+            continue
+        if not planner.is_full(value):
+            rows.add(value)
+        if value in places:
+            continue
+        sources = planner.sources(value)
+        if graph.nodes[value].kind == "gather" and isinstance(sources[1], Load):
+            sources = sources[:1]  # the index is read as an integer where it is needed
+        waiting += sources
+    return seen, rows
 
 
 def _unrolled(inner: Iterable[str]) -> list[str]:

@@ -13,6 +13,9 @@ from kernelpro.language.cuda_columns import JOIN, ColumnsKernel
 from kernelpro.language.cuda_expressions import Expressions
 from kernelpro.language.cuda_gemm import GemmKernel
 from kernelpro.language.cuda_split import SplitKernel
+from kernelpro.language.cuda_split_columns import ONLINE_PARTS as ONLINE_COLUMN_PARTS
+from kernelpro.language.cuda_split_columns import PARTS as COLUMN_PARTS
+from kernelpro.language.cuda_split_columns import SplitColumnsKernel
 from kernelpro.language.cuda_text import (
     CLUSTER,
     GROUP,
@@ -76,7 +79,7 @@ def emit(graph: Graph, kernels: Iterable[CudaKernel], comment: str) -> str:
             )
             kind: type[_Kernel | ColumnsKernel | SplitKernel] = _Kernel
             if region.inner > 1:
-                kind = ColumnsKernel
+                kind = SplitColumnsKernel if schedule.split > 1 else ColumnsKernel
             elif schedule.split > 1:
                 kind = SplitKernel
             groups.setdefault(access, []).append(kind(graph, region, schedule, name))
@@ -131,6 +134,10 @@ def _group(access: _Access, kernels: list[_Writer], *, large: bool) -> str:
             names = ("across", "float*") if access.cluster == 1 else ("across_cluster", "Scratch&")
             text = TEAM.replace("@ACROSS@", names[0]).replace("@SCRATCH@", names[1])
             parts.append(text.strip())
+    if any(isinstance(kernel, SplitColumnsKernel) for kernel in kernels):
+        parts.append(COLUMN_PARTS.rstrip())
+        if access.one_pass:
+            parts.append(ONLINE_COLUMN_PARTS.rstrip())
     if split:
         parts.append(PARTS.rstrip())
         if access.one_pass:
@@ -159,6 +166,8 @@ def launches(
 ) -> list[Launch]:
     """Return how a region is started whose kernels are over matrices, or over parts of rows."""
     if isinstance(schedule, CudaSchedule):
+        if region.inner > 1:
+            return SplitColumnsKernel(graph, region, schedule, name).launches()
         return SplitKernel(graph, region, schedule, name).launches()
     return _tile_kernel(graph, region, schedule, name).launches()
 

@@ -10,6 +10,7 @@ from kernelpro.language.program import Program, text, with_schedules
 from kernelpro.language.rewrites import Rewritten, rewrites
 from kernelpro.language.schedule import (
     KNOBS,
+    MOST_THREADS,
     OWN_SHARED_BYTES,
     UNKNOWN,
     CpuSchedule,
@@ -449,6 +450,13 @@ def _cuda_columns_starts(works: Sequence[Work], multiprocessors: int) -> Iterato
     for vec in (4, 2, 1):
         enough = (n for n in shares if rows // vec * n >= 2 * SIDE_BY_SIDE * multiprocessors)
         share = max(next(enough, shares[-1]), 8 if columns >= LONG_COLUMN else 1)
+        threads = rows // vec * share
+        if threads < multiprocessors * MOST_THREADS // 8:
+            # So few rows leave most of the card idle, whatever the threads of a block share.
+            most = min(multiprocessors * MOST_THREADS // threads, columns // share)
+            parts = [n for n in KNOBS["cuda"]["split"] if 1 < n <= most]
+            for split in reversed(parts):
+                yield CudaSchedule(vec=vec, threads=512, unroll=4, share=share, split=split)
         if share > 1:
             yield CudaSchedule(vec=vec, threads=1024, unroll=4, share=share)
             yield CudaSchedule(vec=vec, threads=512, unroll=2, share=min(share, 32))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelpro.language.tiles import (
+    PARTIAL_BYTES,
     TILE_CLASSES,
     TILE_KNOBS,
     CpuGemm,
@@ -385,13 +386,19 @@ def adapted(schedule: Schedule, work: Work) -> Schedule:
     if isinstance(schedule, CudaSchedule):
         if work.mapped or work.inner == 1:
             schedule = replace(schedule, share=1)
-        if work.mapped or work.inner > 1:
+        if work.mapped:
+            return replace(schedule, rows=1, cluster=1, split=1)
+        if work.inner > 1:
             while schedule.share > min(work.columns, schedule.threads // LEAST_ACROSS):
                 schedule = replace(schedule, share=schedule.share // 2)
-            return replace(schedule, rows=1, cluster=1, split=1)
+            while schedule.split > 1 and work.columns < schedule.split * schedule.share:
+                schedule = replace(schedule, split=schedule.split // 2)
+            return replace(schedule, rows=1, cluster=1)
         if work.columns < schedule.cluster * schedule.threads * schedule.vec:
             schedule = replace(schedule, cluster=1)
-        while schedule.split > 1 and (not work.reductions or work.columns < _split_span(schedule)):
+        while schedule.split > 1 and (
+            not work.reductions or work.columns < _split_span(schedule, work)
+        ):
             schedule = replace(schedule, split=schedule.split // 2)
         return schedule
     while schedule.unroll > 1 and schedule.vec * schedule.unroll > max(work.lanes, 8):
@@ -534,8 +541,10 @@ def _legal_share(schedule: CudaSchedule, works: Sequence[Work]) -> str:
     return ""
 
 
-def _split_span(schedule: CudaSchedule) -> int:
-    """Elements that the blocks of a split row read at a time."""
+def _split_span(schedule: CudaSchedule, work: Work) -> int:
+    """Elements of a row that the blocks that share it read at a time."""
+    if work.inner > 1:
+        return schedule.split * schedule.share
     return schedule.split * schedule.threads * schedule.vec
 
 
@@ -551,9 +560,12 @@ def _legal_split(schedule: CudaSchedule, works: Sequence[Work]) -> str:
         return f"a block takes a part of one row, so {schedule.rows} rows per block cannot be"
     if not any(work.reductions for work in works):
         return "a row in parts needs a reduction"
-    span = _split_span(schedule)
-    if all(work.columns < span for work in works):
+    if all(work.columns < _split_span(schedule, work) for work in works):
+        span = _split_span(schedule, works[0])
         return f"{parts} parts that read {span} elements at a time exceed every row"
+    for work in works:
+        if work.inner > 1 and (size := 4 * parts * work.rows * work.reductions) > PARTIAL_BYTES:
+            return f"{parts} parts take {size} bytes, more than {PARTIAL_BYTES}"
     return ""
 
 
@@ -570,8 +582,8 @@ def _legal_cuda(schedule: CudaSchedule, works: Sequence[Work], limits: Limits) -
     if reason := _legal_share(schedule, works):
         return reason
     if any(work.inner > 1 for work in works):
-        if schedule.rows > 1 or schedule.cluster > 1 or schedule.split > 1:
-            return "strided rows are shared by threads of a block (`share`), not by blocks"
+        if schedule.rows > 1 or schedule.cluster > 1:
+            return "strided rows are shared by `share` threads and `split` blocks, not otherwise"
         if schedule.accumulators > 1:
             return "neighbouring rows are reduced side by side; unroll instead of accumulators"
     if reason := _legal_split(schedule, works) or _legal_cluster(schedule, works, limits):

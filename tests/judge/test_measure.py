@@ -121,12 +121,14 @@ AGREED, HIDDEN = clocked(10.0, 12.0), clocked(10.0, 1200.0)
 
 def test_a_candidate_whose_clocks_disagree_beside_a_baseline_whose_do_not_is_dishonest():
     assert not disturbance(AGREED, HIDDEN)
+    assert not disturbance(clocked(100.0, 110.0), clocked(100.0, 160.0))
 
 
 def test_clocks_that_disagree_for_the_baseline_too_or_at_times_are_the_device_s_doing():
     assert "of the baseline too" in disturbance(HIDDEN, HIDDEN)
     assert "of the baseline too" in disturbance(HIDDEN, AGREED)
-    assert "agreed when both sides were clocked again" in disturbance(AGREED, AGREED)
+    assert "of the baseline too" in disturbance(clocked(100.0, 125.0), clocked(100.0, 160.0))
+    assert "agreed when both sides were clocked again" in disturbance(AGREED, clocked(4.0, 12.0))
 
 
 class Scripted(Stopwatch):

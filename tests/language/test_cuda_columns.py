@@ -1,5 +1,7 @@
 """CUDA kernels over strided rows: run thread by thread on the CPU, compiled, and run on a GPU."""
 
+from dataclasses import replace
+
 import pytest
 
 from kernelpro.language.lower import lower
@@ -31,6 +33,9 @@ SCHEDULES = (
     {"vec": 4, "threads": 128, "share": 16, "staging": "shared", "unroll": 4},
     {"vec": 1, "threads": 128, "share": 16, "staging": "registers", "passes": "one"},
     {"vec": 4, "threads": 32, "share": 2, "passes": "one", "staging": "shared"},
+    {"vec": 2, "threads": 64, "split": 4},
+    {"vec": 1, "threads": 64, "split": 2, "share": 4, "unroll": 2, "blocks": 1},
+    {"vec": 4, "threads": 32, "split": 4, "share": 4, "passes": "one"},
 )
 
 
@@ -53,11 +58,14 @@ def test_every_thread_finds_its_rows(name, knobs, make_problem, tmp_path):
 
 @pytest.mark.parametrize("staging", ["none", "registers", "shared"])
 @pytest.mark.parametrize("dtype", ["float", "bfloat16"])
-@pytest.mark.parametrize("share", [1, 4])
-def test_strided_rows_compile_for_an_h100(staging, dtype, share, make_problem, check_cubin):
+@pytest.mark.parametrize(("share", "split"), [(1, 1), (4, 1), (4, 4)])
+def test_strided_rows_compile_for_an_h100(staging, dtype, share, split, make_problem, check_cubin):
     inputs = "; ".join(f"{one}.{dtype}()" for one in INPUTS.split("; "))
     problem = make_problem(f"return {BODIES['rms_norm']}", inputs, target="cuda")
-    source = write(problem, CudaSchedule(vec=2, threads=128, staging=staging, share=share))
+    if split > 1:
+        staging = "none"
+    schedule = CudaSchedule(vec=2, threads=128, staging=staging, share=share, split=split)
+    source = write(problem, schedule)
     assert "0 bytes spill stores" in check_cubin(source)
 
 
@@ -80,8 +88,8 @@ def test_a_start_keeps_columns_in_registers_while_there_is_room(make_problem):
 def test_threads_that_cannot_share_a_strided_row_are_refused(make_problem):
     problem = make_problem(f"return {BODIES['sum']}", INPUTS, target="cuda")
     works = prepare(problem).works
-    assert "not by blocks" in legal(CudaSchedule(vec=2, rows=2), works)
-    assert "not by blocks" in legal(CudaSchedule(vec=2, cluster=2), works)
+    assert "not otherwise" in legal(CudaSchedule(vec=2, rows=2), works)
+    assert "not otherwise" in legal(CudaSchedule(vec=2, cluster=2), works)
     assert "8 at least" in legal(CudaSchedule(vec=2, threads=64, share=16), works)
     assert "exceed the columns" in legal(CudaSchedule(vec=2, threads=512, share=32), works)
     assert "side by side" in legal(CudaSchedule(vec=2, accumulators=2), works)
@@ -95,6 +103,21 @@ def test_threads_that_cannot_share_a_strided_row_are_refused(make_problem):
             )
         ).works,
     )
+
+
+def test_few_rows_start_in_parts_that_fill_the_card(make_problem):
+    problem = make_problem("return torch.sum(x0, 0)", "torch.randn(4096, 256)", target="cuda")
+    (work,) = prepare(problem).works
+    machine = replace(H100, facts={"capability": "9.0", "multiprocessors": "132"})
+    schedule = default(machine, [work], "cuda", limits_of(machine))
+    assert isinstance(schedule, CudaSchedule)
+    assert (schedule.share, schedule.split) == (32, 128)
+    many = prepare(
+        make_problem("return torch.sum(x0, 1)", "torch.randn(64, 512, 4096)", target="cuda")
+    ).works
+    schedule = default(machine, many, "cuda", limits_of(machine))
+    assert isinstance(schedule, CudaSchedule)
+    assert (schedule.share, schedule.split) == (8, 1)
 
 
 @pytest.mark.gpu

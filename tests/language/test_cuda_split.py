@@ -211,7 +211,7 @@ WORK = Work(
         ({"rows": 2}, {}, "a part of one row"),
         ({"split": 256}, {"columns": 65536}, "exceed every row"),
         ({}, {"mapped": True, "reductions": 0}, "needs a reduction"),
-        ({}, {"inner": 64}, "not by blocks"),
+        ({"rows": 2}, {"inner": 64}, "not otherwise"),
         ({}, {"columns": (1 << 20) + 2}, "do not divide by 4"),
     ],
 )
