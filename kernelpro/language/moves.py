@@ -453,7 +453,8 @@ def _cuda_columns_starts(works: Sequence[Work], multiprocessors: int) -> Iterato
         threads = rows // vec * share
         if threads < multiprocessors * MOST_THREADS // 8:
             # So few rows leave most of the card idle, whatever the threads of a block share.
-            most = min(multiprocessors * MOST_THREADS // threads, columns // share)
+            # Half of its threads do: on an H200 262144 x 256 took 68 us in 64 parts, 87 in 128.
+            most = min(multiprocessors * MOST_THREADS // 2 // threads, columns // share)
             parts = [n for n in KNOBS["cuda"]["split"] if 1 < n <= most]
             for split in reversed(parts):
                 yield CudaSchedule(vec=vec, threads=512, unroll=4, share=share, split=split)

@@ -111,7 +111,7 @@ def test_few_rows_start_in_parts_that_fill_the_card(make_problem):
     machine = replace(H100, facts={"capability": "9.0", "multiprocessors": "132"})
     schedule = default(machine, [work], "cuda", limits_of(machine))
     assert isinstance(schedule, CudaSchedule)
-    assert (schedule.share, schedule.split) == (32, 128)
+    assert (schedule.share, schedule.split) == (32, 64)
     many = prepare(
         make_problem("return torch.sum(x0, 1)", "torch.randn(64, 512, 4096)", target="cuda")
     ).works
