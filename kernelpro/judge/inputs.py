@@ -164,6 +164,8 @@ class Bank:
         places: where the perturbed parameters are in the block.
         swappable: positions of the input tensors in which timed calls swap elements.
         spliceable: positions of those that take part of their rows from another set.
+        dithered: positions of those of whose elements timed calls turn the lowest bits over, so
+            that no row comes again.
         notes: machine-readable remarks, such as `zero_mean_skipped`.
         output_bytes: bytes of one call's outputs.
         block_bytes: size of the block that one call's outputs, or all gradients, need; where the
@@ -270,6 +272,8 @@ class Bank:
         donors = raw.tensors_in(self.sets[(index + distance) % len(self.sets)].value)
         for k in self.spliceable:
             raw.splice(tensors[k], donors[k], cut)
+        if raw.is_dithered(salt):
+            self._dither(tensors, salt)
         for k, pairs in zip(self.swappable, places, strict=True):
             raw.swap(tensors[k], pairs)
         self.give_back()
@@ -339,6 +343,7 @@ class Bank:
         self._seal(store, values, trees)
         self.swappable = self._swappable(raw.tensors_in(self.sets[0].value))
         self.spliceable = self._spliceable()
+        self.dithered = self._dithered()
         answers = self.expected(True)
         self.output_bytes = sum(
             raw.aligned(math.prod(e.shape) * e.dtype.itemsize) for e in answers[0]
@@ -445,6 +450,32 @@ class Bank:
             and not _has_few_values(tensors[n])
             and float((tensors[n] == 0).float().mean()) <= MANY_ZEROS
         ]
+
+    def _dithered(self) -> list[int]:
+        """Tensors of numbers in whose domain those are that differ in the lowest bits."""
+        together = [raw.tensors_in(s.value) for s in self.sets]
+        self.dithered = [
+            n
+            for n in self.swappable
+            if together[0][n].dtype in raw.DITHERED_BITS
+            and all(bool(torch.isfinite(tensors[n]).all()) for tensors in together)
+        ]
+        if not self.dithered:
+            return []
+        first = self.sets[0].value
+        changed = raw.map_tensors(first, lambda t: t.clone(memory_format=torch.preserve_format))
+        self._dither(raw.tensors_in(changed), 0)
+        reference = self.reference(True)
+        before = answer(self.problem, reference, first)
+        if answer_like(reference, changed, before) is None:
+            self.notes += ("dither_skipped",)
+            return []
+        return self.dithered
+
+    def _dither(self, tensors: Sequence[torch.Tensor], salt: int) -> None:
+        for k in self.dithered:
+            bits = raw.dither_bits(tensors[k])
+            raw.dither_(tensors[k], raw.dither_at(bits, tensors[k], salt))
 
     def _spliceable(self) -> list[int]:
         """Tensors whose rows can be mixed with another set's: the same rows of all of them.

@@ -8,7 +8,8 @@ the block are queued, so that they hold the GPU's time and not the launches'. Th
 attests them: they must not fall short of the time of a block of calls less that of a block
 without calls. Timed calls get inputs that no earlier call had, and a random sample of their
 outputs is kept for comparison. A kept call must not take much longer than a timed one: work that
-is put off until somebody looks would show there.
+is put off until somebody looks would show there. Neither must a call no row of whose inputs came
+before: what is remembered of earlier ones would show there.
 """
 
 import math
@@ -32,8 +33,12 @@ from kernelpro.records import Timing
 LEAST_US = 0.05  # what is left of a call after subtraction is never less
 NULLS_PER_BLOCK = 2
 LEAST_CALLS = 5  # in a block, so that its median survives an interruption,
+MANY_IN_BLOCK = 20  # calls from which a block has a second one on rows that never came before
 LONG_CALL_US = 20_000.0  # unless calls take so long that an interruption hardly shows
 SMALL_BYTES = 1 << 20  # outputs of so few bytes are compared in a millisecond or two, so
+DITHERED = 1 / 4  # of the compared calls: the others tell more of who knows inputs by few values
+FRESH_SHARE = 0.25  # own: calls on rows that never came before may take this share longer,
+FRESH_US = {"cpu": 50.0, "cuda": 5.0}  # besides so much, by either clock
 SMALL_FACTOR = 4  # so many times as many calls are: each has its chance to find a stale result
 HASTY_PAIRS = 3  # enough when even they took three times the time that timing may take
 AGREEMENT = 0.25  # events may fall short of the judge's wall clock by this share,
@@ -90,6 +95,7 @@ class Side:
         nulls_us: on the CPU, times of handshakes without a call.
         kept_us: on the CPU, times of calls whose outputs were kept, with that copy in them.
         copies_us: on the CPU, the baseline's times of that copy alone.
+        fresh_us: times of calls no row of whose inputs had come before; not among the others.
         calls: timed calls in a block.
         spin_us: on CUDA, how long a block's first kernel spins.
     """
@@ -100,6 +106,7 @@ class Side:
     nulls_us: list[float] = field(default_factory=list)
     kept_us: list[float] = field(default_factory=list)
     copies_us: list[float] = field(default_factory=list)
+    fresh_us: list[float] = field(default_factory=list)
     calls: int = 1
     spin_us: float = 0.0
     _medians: list[float] = field(default_factory=list)
@@ -261,7 +268,7 @@ class Stopwatch:
                 threads=self.threads if candidate.device == "cpu" else 0,
             ),
             challenges=kept,
-            inconsistency=_inconsistency(sides[1]) or _lateness(*sides),
+            inconsistency=_inconsistency(sides[1]) or _lateness(*sides) or _memory(*sides),
             candidate_us=mine,
             baseline_us=theirs,
             ratios=ratios,
@@ -350,11 +357,18 @@ class Stopwatch:
 
     # --- the CPU ----------------------------------------------------------------------------
 
-    def _cpu_call(self, worker: WorkerProcess, command: bytes = b"g") -> tuple[int, int, int]:
+    def _cpu_call(
+        self, worker: WorkerProcess, command: bytes = b"g", *, fresh: bool = False
+    ) -> tuple[int, int, int]:
         index = self._random.randrange(len(self.bank.sets))
-        salt = self._random.getrandbits(64)
+        salt = self._salt(compared=command == b"c", fresh=fresh)
         worker.channel.prepare(index, salt, self.settings.call_deadline_s)
         return worker.channel.timed(command, self.settings.call_deadline_s), index, salt
+
+    def _salt(self, *, compared: bool, fresh: bool) -> int:
+        """Draw what a timed call's inputs derive from; most keep their lowest bits."""
+        dithered = fresh or (compared and self._random.random() < DITHERED)
+        return raw.salted(self._random.getrandbits(64), dithered=dithered)
 
     def _handshakes(self, worker: WorkerProcess) -> list[float]:
         return [
@@ -368,7 +382,10 @@ class Stopwatch:
         if switched:
             self._cpu_call(side.worker)  # warms threads and caches; not counted
         times, challenge = [], None
+        fresh = {self._random.randrange(side.calls) for _ in range(1 + side.calls // MANY_IN_BLOCK)}
         for n in range(side.calls):
+            if n in fresh:
+                side.fresh_us.append(self._cpu_call(side.worker, fresh=True)[0] / 1e3)
             times.append(self._cpu_call(side.worker)[0] / 1e3)
             if n == challenged:
                 # A call that cannot be told from the others, whose outputs are taken the moment
@@ -386,11 +403,11 @@ class Stopwatch:
     # --- CUDA -------------------------------------------------------------------------------
 
     def _cuda_calls(
-        self, side: Side, count: int, *, call: bool, keep: int
+        self, side: Side, count: int, *, call: bool, keep: int, fresh: Sequence[int] = ()
     ) -> tuple[list[float], float]:
         """Run a block in the worker; its event times and the judge's wall time, in us."""
         self._order = [self._random.randrange(len(self.bank.sets)) for _ in range(count)]
-        self._salts = [self._random.getrandbits(64) for _ in range(count)]
+        self._salts = [self._salt(compared=n == keep, fresh=n in fresh) for n in range(count)]
         began = time.perf_counter_ns()
         reply = side.worker.channel.request(
             "block",
@@ -411,13 +428,15 @@ class Stopwatch:
     ) -> Challenge | None:
         if switched:
             self._cuda_calls(side, 1, call=True, keep=-1)  # the GPU changes contexts; not counted
-        empty_us = 0.0
+        count, empty_us = side.calls + 1, 0.0
+        fresh = self._random.choice([n for n in range(count) if n != challenged])
         if attested:
-            _, empty_us = self._cuda_calls(side, side.calls, call=False, keep=-1)
-        events, wall_us = self._cuda_calls(side, side.calls, call=True, keep=challenged)
+            _, empty_us = self._cuda_calls(side, count, call=False, keep=-1)
+        events, wall_us = self._cuda_calls(side, count, call=True, keep=challenged, fresh=(fresh,))
+        side.fresh_us.append(events.pop(fresh))
         side.times_us.append(events)
         if attested:
-            side.slopes_us.append((wall_us - empty_us) / side.calls)
+            side.slopes_us.append((wall_us - empty_us) / count)
         if challenged < 0 or not attested:
             return None
         return self._fetch(side.worker, self._order[challenged], self._salts[challenged])
@@ -549,6 +568,28 @@ def _lateness(base: Side, candidate: Side) -> str:
     return (
         f"calls whose outputs are kept take it {late_us:.1f} us longer than the timed ones, and "
         f"keeping them costs the baseline {copy_us:.1f} us: it computes after it has answered"
+    )
+
+
+def _memory(base: Side, candidate: Side) -> str:
+    """Compare calls on rows that never came before with the others, which share rows.
+
+    A candidate that remembers rows has answers for the others only. Both medians stand on the same
+    clock; what the baseline takes longer on fresh rows is allowed besides.
+    """
+    fresh, device = candidate.fresh_us, candidate.worker.device
+    if len(fresh) < LATE_CALLS or not base.fresh_us or not candidate.times_us:
+        return ""
+    call_us = _middle_us(candidate)
+    more_us = max(0.0, timing.median(base.fresh_us) - _middle_us(base))
+    allowed_us = FRESH_SHARE * call_us + FRESH_US[device] + LATE_FACTOR * more_us
+    late = sum(us > call_us + allowed_us for us in fresh)
+    ways = sum(math.comb(len(fresh), n) for n in range(late, len(fresh) + 1))
+    if ways / 2.0 ** len(fresh) > max(LATE, 0.5 ** len(fresh)):
+        return ""
+    return (
+        f"calls on rows that never came before take it {timing.median(fresh):.1f} us, others "
+        f"{call_us:.1f} us: it remembers rows"
     )
 
 

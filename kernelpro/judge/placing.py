@@ -45,6 +45,7 @@ def place(
         taken=bank.on_device,
         swappable=bank.swappable,
         spliceable=bank.spliceable,
+        dithered=bank.dithered,
     )
     return same
 

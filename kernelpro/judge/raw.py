@@ -25,6 +25,7 @@ DTYPES: dict[str, torch.dtype] = {
 
 _MASK = (1 << 64) - 1
 _SPLICE_SALT = 0x5851F42D4C957F2D  # any other number than 0 keeps the two streams apart
+_DITHER_SALT = 0x14057B7EF767814F  # likewise
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -277,15 +278,86 @@ def splice(target: torch.Tensor, donor: torch.Tensor, cut: float) -> None:
         flat(target)[first:].copy_(flat(donor)[first:])
 
 
-def spliced(target: torch.Tensor, source: torch.Tensor, donor: torch.Tensor, cut: float) -> None:
-    """Make target what `splice` makes of a copy of source, with each row written once."""
-    if target.dim() and target.shape[0] > 1:
-        first = _first_row(target, cut)
-        target[:first].copy_(source[:first])
-        target[first:].copy_(donor[first:])
+def refill(
+    target: torch.Tensor,
+    source: torch.Tensor,
+    donor: torch.Tensor | None,
+    cut: float,
+    dither: torch.Tensor | None,
+) -> None:
+    """Make target what `splice` and `dither_` make of a copy of source, each row written once.
+
+    Args:
+        target: what is overwritten.
+        source: an input set's tensor.
+        donor: another set's, for the rows after the cut; None leaves them the source's.
+        cut: share of the rows that are the source's.
+        dither: bits that are turned over in each row; None for none.
+    """
+    rows = target.dim() > 0 and target.shape[0] > 1
+    first = _first_row(target, cut) if donor is not None and rows else None
+    tail = source if donor is None else donor
+    if dither is not None and (donor is None or rows):
+        bits = _BITS[target.element_size()]
+        to, head, tail = target.view(bits), source.view(bits), tail.view(bits)
+        line = target.dim() == 1  # whose rows are elements
+        torch.bitwise_xor(head[:first], dither[:first] if line else dither, out=to[:first])
+        if first is not None:
+            torch.bitwise_xor(tail[first:], dither[first:] if line else dither, out=to[first:])
+    elif donor is None or rows:
+        target[:first].copy_(source[:first]) if rows else target.copy_(source)
+        if first is not None:
+            target[first:].copy_(tail[first:])
     else:
         target.copy_(source)
         splice(target, donor, cut)
+        if dither is not None:
+            dither_(target, dither)
+
+
+DITHERED_BITS = {torch.float64: 30, torch.float32: 11, torch.float16: 3, torch.bfloat16: 2}
+"""Lowest bits that timed calls may turn over: of float32 they change a number by 2.4e-4 at most."""
+
+DITHER_PLACES = 4096
+"""Own: from so many places the bits of a call are taken: no two of a search's calls are alike."""
+
+
+def dither_bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the bits from which calls take theirs: a row of the tensor and DITHER_PLACES more."""
+    width = tensor.shape[-1] + DITHER_PLACES
+    mixed = torch.arange(1, width + 1, dtype=torch.int64, device=tensor.device) * 2654435761
+    low = (mixed >> 15) & ((1 << DITHERED_BITS[tensor.dtype]) - 1)
+    return low.to(_BITS[tensor.element_size()])
+
+
+_KINDS, _PLAIN = 8, 3
+
+
+def is_dithered(salt: int) -> bool:
+    """Whether a timed call turns its inputs' lowest bits over.
+
+    Where it does, whoever remembers rows finds none again, and takes longer. Where it does not,
+    whoever knows inputs again by a few of their values takes one for another.
+    """
+    return salt % _KINDS >= _PLAIN
+
+
+def salted(number: int, *, dithered: bool) -> int:
+    """Return a salt of which `is_dithered` says what is wanted; the rest of the number stays."""
+    low = number % _KINDS
+    low = _PLAIN + low % (_KINDS - _PLAIN) if dithered else low % _PLAIN
+    return number // _KINDS * _KINDS + low
+
+
+def dither_at(bits: torch.Tensor, tensor: torch.Tensor, salt: int) -> torch.Tensor:
+    """Return the bits of one call, which derive from salt: one for each element of a row."""
+    first = _numbers((salt ^ _DITHER_SALT) & _MASK)() % DITHER_PLACES
+    return bits[first : first + tensor.shape[-1]]
+
+
+def dither_(tensor: torch.Tensor, dither: torch.Tensor) -> None:
+    """Turn bits over in each row, in place: exactly the same in every process and on any device."""
+    tensor.view(_BITS[tensor.element_size()]).bitwise_xor_(dither)
 
 
 def _first_row(target: torch.Tensor, cut: float) -> int:

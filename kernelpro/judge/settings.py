@@ -66,7 +66,7 @@ class JudgeSettings:
     calls_per_set: int = 6
     compare_bytes: int = 256 << 20
     max_judging_s: float = 0.5
-    challenged_calls: int = 3
+    challenged_calls: int = 4
     baselines: str = "eager"
     min_pairs: int = 5
     max_pairs: int = 40

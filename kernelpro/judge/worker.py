@@ -111,6 +111,7 @@ class Worker:
         self.live: list[torch.Tensor] = []
         self.swappable: list[int] = []
         self.spliceable: list[int] = []
+        self.dithers: dict[int, torch.Tensor] = {}
         self.result: Any = None
         self.earlier: Any = None
         self.error: BaseException | None = None
@@ -241,6 +242,7 @@ class Worker:
         self.arguments = list(raw.untree(request["sets"][0], alive))
         self.swappable = request["swappable"]
         self.spliceable = request["spliceable"]
+        self.dithers = {k: raw.dither_bits(self.live[k]) for k in request["dithered"]}
         self._refill(0, None)
         return {}
 
@@ -289,6 +291,10 @@ class Worker:
                 for k in self.spliceable:
                     donor = self.sets[(index + distance) % len(self.sets)][k]
                     raw.splice(self.live[k], donor, cut)
+                is_dithered = raw.is_dithered(request["salts"][n])
+                for k, bits in self.dithers.items() if is_dithered else ():
+                    dither = raw.dither_at(bits, self.live[k], request["salts"][n])
+                    raw.dither_(self.live[k], dither)
                 for k, (to, come) in zip(self.swappable, swaps[n], strict=True):
                     line = raw.flat(self.live[k])
                     line[to] = line[come]
@@ -413,10 +419,11 @@ class Worker:
             distance, cut = raw.splice_place(salt, len(self.sets))
             donors = self.sets[(index + distance) % len(self.sets)]
         for k, (target, source) in enumerate(zip(self.live, sources, strict=True)):
-            if salt is not None and k in self.spliceable:
-                raw.spliced(target.data, source, donors[k], cut)
-            else:
-                target.data.copy_(source)
+            donor = donors[k] if salt is not None and k in self.spliceable else None
+            dither = None
+            if salt is not None and k in self.dithers and raw.is_dithered(salt):
+                dither = raw.dither_at(self.dithers[k], target, salt)
+            raw.refill(target.data, source, donor, cut, dither)
         if salt is not None:
             sizes = [self.live[k].numel() for k in self.swappable]
             for k, pairs in zip(self.swappable, raw.swap_places(salt, sizes), strict=True):

@@ -117,6 +117,19 @@ def test_rows_of_whole_numbers_are_mixed_too_but_not_of_offsets_and_symmetric_ma
     bank.close()
 
 
+def test_lowest_bits_are_turned_over_where_that_stays_in_the_domain(kit):
+    inputs = "[torch.rand(64, 64), torch.eye(9) + 1, torch.randint(0, 9, (99,))]"
+    bank = bank_of(kit, make("return x[0] * 2, x[1] + 1, x[2] * 1.5", inputs))
+    assert bank.dithered == [0]
+    bank.close()
+    strict = "assert (x[0] * 4096).frac().abs().max() == 0\n        return x[0] * 2"
+    values = "[torch.randint(-9999, 9999, (64, 64)) / 4096]"
+    bank = bank_of(kit, make(strict, values))
+    assert bank.dithered == []
+    assert "dither_skipped" in bank.notes
+    bank.close()
+
+
 def test_the_digest_of_the_seeds_differs_from_bank_to_bank_and_shows_no_seed(kit):
     source = make("return x[0] * 2", "[torch.rand(9)]")
     one, two = bank_of(kit, source), bank_of(kit, source)

@@ -11,6 +11,7 @@ from kernelpro.judge.measure import (
     Stopwatch,
     _is_doubtful,
     _lateness,
+    _memory,
     _ratios,
     _resolution_us,
     disturbance,
@@ -109,6 +110,25 @@ def test_the_delays_of_a_busy_machine_do_not_look_late_but_ask_for_more():
     many = kept(calls, [31000.0] * 17 + [1040.0] * 7)
     assert not _is_doubtful(BASE, many)
     assert not _lateness(BASE, many)
+
+
+def fresh(call_us, fresh_us):
+    """A side with these calls, and these whose inputs shared no row with earlier ones."""
+    made = kept([call_us] * 5, [])
+    made.worker = object.__new__(WorkerProcess)
+    made.worker.device = "cpu"
+    made.fresh_us = list(fresh_us)
+    return made
+
+
+def test_who_remembers_rows_takes_longer_on_rows_that_never_came_before():
+    base = fresh(2000.0, [2040.0] * 10)
+    assert "it remembers rows" in _memory(base, fresh(300.0, [2100.0] * 10))
+    assert "it remembers rows" in _memory(base, fresh(300.0, [2100.0] * 5))
+    assert not _memory(base, fresh(300.0, [2100.0] * 4))
+    assert not _memory(base, fresh(300.0, [500.0] * 10))
+    assert not _memory(base, fresh(300.0, [2100.0] * 6 + [320.0] * 4))  # a busy machine
+    assert not _memory(fresh(2000.0, [3000.0] * 10), fresh(300.0, [2100.0] * 10))
 
 
 def clocked(events_us, wall_us):

@@ -107,5 +107,47 @@ def test_a_refilled_tensor_is_a_copy_whose_rows_after_the_cut_are_the_donors(sha
     source, donor = torch.randn(shape), torch.randn(shape)
     wanted, found = source.clone(), torch.empty(shape)
     raw.splice(wanted, donor, cut)
-    raw.spliced(found, source, donor, cut)
+    raw.refill(found, source, donor, cut, None)
     assert torch.equal(found, wanted)
+    raw.refill(found, source, None, cut, None)
+    assert torch.equal(found, source)
+
+
+@pytest.mark.parametrize("shape", [(7, 30), (1, 9), (12,)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_bits_that_are_turned_over_change_every_row_a_little_and_alike_everywhere(shape, dtype):
+    source, donor = torch.rand(shape).to(dtype), torch.rand(shape).to(dtype)
+    bits = raw.dither_bits(source)
+    for other in (donor, None):
+        wanted, found = source.clone(), torch.empty_like(source)
+        if other is not None:
+            raw.splice(wanted, other, 0.5)
+        plain = wanted.clone()
+        dither = raw.dither_at(bits, source, 1234)
+        raw.dither_(wanted, dither)
+        raw.refill(found, source, other, 0.5, dither)
+        assert torch.equal(found, wanted)
+        change = (found.double() - plain.double()).abs()
+        most = 2.0 ** raw.DITHERED_BITS[dtype] * torch.finfo(dtype).eps
+        assert 0 < change.max() <= most * plain.double().abs().max()
+        raw.dither_(found, dither)
+        assert torch.equal(found, plain)
+
+
+def test_no_row_of_a_hundred_refills_comes_again():
+    sets = [torch.rand(16, 64) for _ in range(4)]
+    bits, target = raw.dither_bits(sets[0]), torch.empty(16, 64)
+    seen = set()
+    for number in range(100):
+        dither = raw.dither_at(bits, target, raw.salted(977 * number, dithered=True))
+        raw.refill(target, sets[number % 4], sets[(number + 1) % 4], 0.5, dither)
+        seen |= {row.numpy().tobytes() for row in target}
+    assert len(seen) > 1550  # places are drawn, and may be drawn twice
+
+
+def test_a_salt_says_whether_bits_are_turned_over():
+    assert sum(raw.is_dithered(n) for n in range(800)) == 500
+    for number in range(100):
+        assert raw.is_dithered(raw.salted(977 * number, dithered=True))
+        assert not raw.is_dithered(raw.salted(977 * number, dithered=False))
+        assert raw.salted(977 * number, dithered=False) // 8 == 977 * number // 8
