@@ -146,7 +146,8 @@ class Measurement:
     Attributes:
         timing: the statistics.
         challenges: timed calls to be compared.
-        inconsistency: why the two clocks do not agree, in words, or empty.
+        inconsistency: why the times are not to be believed, in words, or empty.
+        clocks_disagree: whether that is because events and the judge's clock do not agree.
         disturbance: why nothing can be said, because something else uses the device; or empty.
         candidate_us: the candidate's calls, from which the statistics were made.
         baseline_us: the baseline's calls.
@@ -156,6 +157,7 @@ class Measurement:
     timing: Timing
     challenges: list[Challenge]
     inconsistency: str = ""
+    clocks_disagree: bool = False
     disturbance: str = ""
     candidate_us: list[float] = field(default_factory=list)
     baseline_us: list[float] = field(default_factory=list)
@@ -193,7 +195,7 @@ class Stopwatch:
             try:
                 for attempt in range(1, ATTEMPTS + 1):
                     measured = self._compare(base, candidate, baseline, alone)
-                    if not measured.inconsistency or candidate.device == "cpu":
+                    if not measured.clocks_disagree:
                         break
                     measured.disturbance = disturbance(*self._second_look(base, candidate))
                     if not measured.disturbance:
@@ -258,6 +260,7 @@ class Stopwatch:
             kept.append(last)
         least = _resolution_us(sides)
         mine, theirs, ratios = sides[1].all_us(least), sides[0].all_us(least), _ratios(sides)
+        apart = _inconsistency(sides[1])
         return Measurement(
             timing=timing.summarise(
                 mine,
@@ -268,7 +271,8 @@ class Stopwatch:
                 threads=self.threads if candidate.device == "cpu" else 0,
             ),
             challenges=kept,
-            inconsistency=_inconsistency(sides[1]) or _lateness(*sides) or _memory(*sides),
+            inconsistency=apart or _lateness(*sides) or _memory(*sides),
+            clocks_disagree=bool(apart),
             candidate_us=mine,
             baseline_us=theirs,
             ratios=ratios,

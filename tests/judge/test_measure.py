@@ -160,7 +160,9 @@ class Scripted(Stopwatch):
 
     def _compare(self, base, candidate, baseline, alone):
         self.compared += 1
-        return SimpleNamespace(inconsistency=next(self.clocks), disturbance="")
+        words = next(self.clocks)
+        apart = words == "apart"
+        return SimpleNamespace(inconsistency=words, clocks_disagree=apart, disturbance="")
 
     def _second_look(self, base, candidate):
         return next(self.looks)
@@ -170,11 +172,12 @@ class Scripted(Stopwatch):
     ("clocks", "looks", "compared", "inconsistent", "disturbed"),
     [
         ([""], [], 1, False, False),
-        (["no", ""], [(HIDDEN, HIDDEN)], 2, False, False),
-        (["no", ""], [(AGREED, AGREED)], 2, False, False),
-        (["no"], [(AGREED, HIDDEN)], 1, True, False),
-        (["no", "no"], [(HIDDEN, HIDDEN), (AGREED, HIDDEN)], 2, True, False),
-        (["no"] * ATTEMPTS, [(HIDDEN, HIDDEN)] * ATTEMPTS, ATTEMPTS, True, True),
+        (["it remembers rows"], [], 1, True, False),
+        (["apart", ""], [(HIDDEN, HIDDEN)], 2, False, False),
+        (["apart", ""], [(AGREED, AGREED)], 2, False, False),
+        (["apart"], [(AGREED, HIDDEN)], 1, True, False),
+        (["apart", "apart"], [(HIDDEN, HIDDEN), (AGREED, HIDDEN)], 2, True, False),
+        (["apart"] * ATTEMPTS, [(HIDDEN, HIDDEN)] * ATTEMPTS, ATTEMPTS, True, True),
     ],
 )
 def test_a_disturbed_card_is_waited_for_and_a_dishonest_candidate_is_not(
