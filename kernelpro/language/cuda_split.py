@@ -12,7 +12,7 @@ from kernelpro.language.cuda_expressions import COMBINE, NEUTRAL, Expressions
 from kernelpro.language.cuda_tiles import Launch
 from kernelpro.language.graph import Graph
 from kernelpro.language.names import Names
-from kernelpro.language.plan import Pass, Planner, Source, plan
+from kernelpro.language.plan import Pass, Plan, Planner, Source, plan
 from kernelpro.language.regions import Load, Region
 from kernelpro.language.schedule import CudaSchedule
 
@@ -21,7 +21,68 @@ END_THREADS = 128
 """Threads of a block of the last kernel: four rows."""
 
 
-class SplitKernel(Expressions):
+class InParts:
+    """What kernels have in common whose blocks share rows: one for each pass, and one at the end.
+
+    Attributes:
+        places: where in the memory between the kernels each reduction's results lie.
+    """
+
+    name: str
+    region: Region
+    schedule: CudaSchedule
+    plan: Plan
+    planner: Planner
+    places: dict[int, int]
+
+    @property
+    def partial(self) -> int:
+        """Elements of memory for what the parts find."""
+        return len(self.places) * self.region.rows * self.schedule.split
+
+    def text(self) -> str:
+        """Return the kernels."""
+        kernels = [self._pass_kernel(number, one) for number, one in enumerate(self.plan.passes)]
+        if outputs := self._row_outputs(len(kernels)):
+            kernels.append(self._end(outputs))
+        return "\n".join(kernels)
+
+    def _pass_kernel(self, number: int, one: Pass) -> str:
+        raise NotImplementedError
+
+    def _end(self, outputs: Sequence[int]) -> str:
+        raise NotImplementedError
+
+    def _launches(self, blocks: int, ends: int, end_threads: int) -> list[Launch]:
+        """Return how the kernels are started: of so many blocks each, the last of so many."""
+        found = [
+            Launch(
+                kernel=f"{self.name}_pass{number + 1}",
+                blocks=blocks,
+                per_multiprocessor=self.schedule.blocks,
+                threads=self.schedule.threads,
+                partial=self.partial,
+            )
+            for number in range(len(self.plan.passes))
+        ]
+        if self._row_outputs(len(found)):
+            found.append(
+                Launch(
+                    kernel=f"{self.name}_end",
+                    blocks=ends,
+                    threads=end_threads,
+                    partial=self.partial,
+                )
+            )
+        return found
+
+    def _row_outputs(self, number: int) -> list[int]:
+        """Outputs with one value a row that are known once so many passes have ended."""
+        rows = [n for n in self.region.outputs if n not in self.region.full]
+        return [n for n in rows if self.planner.depth(n) == number]
+
+
+class SplitKernel(InParts, Expressions):
     """Writes one region whose rows are shared by `split` blocks each.
 
     Attributes:
@@ -43,45 +104,10 @@ class SplitKernel(Expressions):
         results = [n for one in self.plan.passes for n in results_of(one)]
         self.places = {node: place for place, node in enumerate(results)}
 
-    @property
-    def partial(self) -> int:
-        """Elements of memory for what the parts find."""
-        return len(self.places) * self.region.rows * self.schedule.split
-
     def launches(self) -> list[Launch]:
         """Return how its kernels are started, in order."""
-        found = [
-            Launch(
-                kernel=f"{self.name}_pass{number + 1}",
-                blocks=self.region.rows * self.schedule.split,
-                per_multiprocessor=self.schedule.blocks,
-                threads=self.schedule.threads,
-                partial=self.partial,
-            )
-            for number in range(len(self.plan.passes))
-        ]
-        if self._row_outputs(len(found)):
-            found.append(
-                Launch(
-                    kernel=f"{self.name}_end",
-                    blocks=-(-self.region.rows * WARP // END_THREADS),
-                    threads=END_THREADS,
-                    partial=self.partial,
-                )
-            )
-        return found
-
-    def text(self) -> str:
-        """Return the kernels."""
-        kernels = [self._pass(number, one) for number, one in enumerate(self.plan.passes)]
-        if outputs := self._row_outputs(len(kernels)):
-            kernels.append(self._end(outputs))
-        return "\n".join(kernels)
-
-    def _row_outputs(self, number: int) -> list[int]:
-        """Outputs with one value a row that are known once so many passes have ended."""
-        rows = [n for n in self.region.outputs if n not in self.region.full]
-        return [n for n in rows if self.planner.depth(n) == number]
+        ends = -(-self.region.rows * WARP // END_THREADS)
+        return self._launches(self.region.rows * self.schedule.split, ends, END_THREADS)
 
     def _kernel(self, name: str, title: str, bounds: str, memory: str, body: list[str]) -> str:
         region, schedule = self.region, self.schedule
@@ -98,7 +124,7 @@ class SplitKernel(Expressions):
             ]
         )
 
-    def _pass(self, number: int, one: Pass) -> str:
+    def _pass_kernel(self, number: int, one: Pass) -> str:
         schedule = self.schedule
         joins = bool(results_of(one))
         end = "start + PART" if self.even else "start + PART < columns ? start + PART : columns"

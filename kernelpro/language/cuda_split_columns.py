@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from kernelpro.language.cuda_columns import ColumnsKernel
 from kernelpro.language.cuda_expressions import COMBINE, NEUTRAL
-from kernelpro.language.cuda_split import needed, pairs, results_of
+from kernelpro.language.cuda_split import InParts, needed, pairs, results_of
 from kernelpro.language.cuda_tiles import Launch
 from kernelpro.language.graph import Graph
 from kernelpro.language.plan import Pass, Source
@@ -50,7 +50,7 @@ INLINE void join_online_columns(const float* largest_found, const float* sum_fou
 """
 
 
-class SplitColumnsKernel(ColumnsKernel):
+class SplitColumnsKernel(InParts, ColumnsKernel):
     """Writes one region whose strided rows are shared by `split` blocks each.
 
     Attributes:
@@ -64,46 +64,10 @@ class SplitColumnsKernel(ColumnsKernel):
         results = [n for one in self.plan.passes for n in results_of(one)]
         self.places = {node: place for place, node in enumerate(results)}
 
-    @property
-    def partial(self) -> int:
-        """Elements of memory for what the parts find."""
-        return len(self.places) * self.region.rows * self.schedule.split
-
     def launches(self) -> list[Launch]:
         """Return how its kernels are started, in order."""
-        found = [
-            Launch(
-                kernel=f"{self.name}_pass{number + 1}",
-                blocks=self.pieces * self.schedule.split,
-                per_multiprocessor=self.schedule.blocks,
-                threads=self.schedule.threads,
-                partial=self.partial,
-            )
-            for number in range(len(self.plan.passes))
-        ]
-        if self._row_outputs(len(found)):
-            vectors = self.region.rows // self.schedule.vec
-            found.append(
-                Launch(
-                    kernel=f"{self.name}_end",
-                    blocks=-(-vectors // END_THREADS),
-                    threads=END_THREADS,
-                    partial=self.partial,
-                )
-            )
-        return found
-
-    def text(self) -> str:
-        """Return the kernels."""
-        kernels = [self._pass_kernel(number, one) for number, one in enumerate(self.plan.passes)]
-        if outputs := self._row_outputs(len(kernels)):
-            kernels.append(self._end(outputs))
-        return "\n".join(kernels)
-
-    def _row_outputs(self, number: int) -> list[int]:
-        """Outputs with one value a row that are known once so many passes have ended."""
-        rows = [n for n in self.region.outputs if n not in self.region.full]
-        return [n for n in rows if self.planner.depth(n) == number]
+        ends = -(-self.region.rows // (self.schedule.vec * END_THREADS))
+        return self._launches(self.pieces * self.schedule.split, ends, END_THREADS)
 
     def _kernel(self, name: str, title: str, bounds: str, memory: str, body: list[str]) -> str:
         region = self.region
