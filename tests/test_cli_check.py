@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from kernelpro.cli.check import status as exit_status
 from kernelpro.judge import conduct, sanitizer
-from kernelpro.records import Outcome
+from kernelpro.records import Evaluation, Outcome
 
 PROBLEM = """
 import torch
@@ -138,6 +139,14 @@ def test_a_folder_is_audited_file_by_file_and_a_refused_problem_is_status_1(
     assert done.returncode == 1
     assert "flat: refused for headline numbers" in done.stdout
     assert "from the cache" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status"),
+    [(Outcome.ACCEPTED, 0), (Outcome.FLAGGED, 1), (Outcome.CRASHED, 1), (Outcome.UNJUDGED, 2)],
+)
+def test_what_a_busy_card_left_unjudged_is_status_2(outcome, status):
+    assert exit_status(Evaluation(outcome=outcome, message="")) == status
 
 
 def test_the_table_of_reasons_names_those_that_the_judge_gives_and_no_other():

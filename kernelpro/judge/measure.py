@@ -33,13 +33,13 @@ from kernelpro.records import Timing
 LEAST_US = 0.05  # what is left of a call after subtraction is never less
 NULLS_PER_BLOCK = 2
 LEAST_CALLS = 5  # in a block, so that its median survives an interruption,
-MANY_IN_BLOCK = 20  # calls from which a block has a second one on rows that never came before
 LONG_CALL_US = 20_000.0  # unless calls take so long that an interruption hardly shows
 SMALL_BYTES = 1 << 20  # outputs of so few bytes are compared in a millisecond or two, so
+SMALL_FACTOR = 4  # so many times as many calls are: each has its chance to find a stale result
 DITHERED = 1 / 4  # of the compared calls: the others tell more of who knows inputs by few values
 FRESH_SHARE = 0.25  # own: calls on rows that never came before may take this share longer,
 FRESH_US = {"cpu": 50.0, "cuda": 5.0}  # besides so much, by either clock
-SMALL_FACTOR = 4  # so many times as many calls are: each has its chance to find a stale result
+MANY_IN_BLOCK = 20  # calls from which a block has a second one on rows that never came before
 HASTY_PAIRS = 3  # enough when even they took three times the time that timing may take
 AGREEMENT = 0.25  # events may fall short of the judge's wall clock by this share,
 AGREEMENT_US = 40.0  # or by this much a call: honest kernels of 70 us fell short by up to 28 us,

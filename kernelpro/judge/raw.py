@@ -319,7 +319,7 @@ DITHERED_BITS = {torch.float64: 30, torch.float32: 11, torch.float16: 3, torch.b
 """Lowest bits that timed calls may turn over: of float32 they change a number by 2.4e-4 at most."""
 
 DITHER_PLACES = 4096
-"""Own: from so many places the bits of a call are taken: no two of a search's calls are alike."""
+"""Own: places from which the bits of a call are taken; one is drawn again after dozens of calls."""
 
 
 def dither_bits(tensor: torch.Tensor) -> torch.Tensor:

@@ -6,6 +6,7 @@ is one value a row is written by the first kernel that knows it; at the end that
 a warp for each row. Parts are joined in a fixed order, so equal calls give equal bits.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 
 from kernelpro.language.cuda_expressions import COMBINE, NEUTRAL, Expressions
@@ -21,7 +22,7 @@ END_THREADS = 128
 """Threads of a block of the last kernel: four rows."""
 
 
-class InParts:
+class InParts(ABC):
     """What kernels have in common whose blocks share rows: one for each pass, and one at the end.
 
     Attributes:
@@ -47,11 +48,13 @@ class InParts:
             kernels.append(self._end(outputs))
         return "\n".join(kernels)
 
+    @abstractmethod
     def _pass_kernel(self, number: int, one: Pass) -> str:
-        raise NotImplementedError
+        """Write the kernel of one pass."""
 
+    @abstractmethod
     def _end(self, outputs: Sequence[int]) -> str:
-        raise NotImplementedError
+        """Write the kernel that joins the parts and writes what is known only then."""
 
     def _launches(self, blocks: int, ends: int, end_threads: int) -> list[Launch]:
         """Return how the kernels are started: of so many blocks each, the last of so many."""

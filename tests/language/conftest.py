@@ -117,7 +117,9 @@ def _flat(value: Any) -> list[torch.Tensor]:
 def check_cubin(folder: Path) -> Callable[[str], str]:
     """Compile a candidate's CUDA source for an H100 and return what ptxas says."""
     if shutil.which("nvcc") is None:
-        pytest.skip("nvcc is not on PATH; it comes with the CUDA toolkit and needs no GPU")
+        pytest.skip(
+            "no nvcc on PATH: install the CUDA toolkit, it needs no GPU, and run `make test`"
+        )
 
     def check(source: str) -> str:
         (text,) = (

@@ -224,7 +224,7 @@ def test_a_compiler_that_died_while_idle_is_replaced(tmp_path):
 
 @pytest.fixture(scope="module")
 def nvrtc():
-    pytest.importorskip("cupy", reason="NVRTC is reached through CuPy; pip install cupy-cuda12x")
+    pytest.importorskip("cupy", reason="NVRTC is reached through CuPy; pip install cupy-cuda13x")
     compiler = Compiler()
     yield compiler
     compiler.close()

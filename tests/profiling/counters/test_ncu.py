@@ -191,7 +191,7 @@ def test_nsight_python_needs_a_newer_ncu_than_most_have(program, tmp_path, monke
 @pytest.mark.gpu
 def test_a_real_ncu_records_only_the_last_call_on_a_gpu(tmp_path):
     if ncu.find() is None:
-        pytest.skip("no ncu was found; install Nsight Compute or the CUDA toolkit")
+        pytest.skip("no ncu was found; install Nsight Compute and run `make gpu-test`")
     source = (
         "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n"
         "        return torch.relu(x)\ndef get_inputs():\n    return [torch.randn(1 << 20)]\n"
