@@ -194,7 +194,9 @@ def judge_calls(
     accepted: dict[int, list[torch.Tensor]] = {}
     for step, index in enumerate(order):
         deadline = settings.call_deadline_s if step else settings.first_call_deadline_s
-        reply = worker.channel.request("call", deadline, set=index)
+        reply = worker.channel.request(
+            "call", deadline, set=index, give_back=bank.is_large and bank.on_device
+        )
         if problem := form_error(reply, bank, worker.device):
             findings.reject(*problem)
             return findings

@@ -453,6 +453,7 @@ class Judge:
                 perturbed = trial.load(worker, candidate)
             step = "a call"
             with _phase(phases, "judge"):
+                trial.make_room()
                 findings = judge_calls(worker, bank, perturbed, trial.settings)
                 if findings.ok and trial.settings.backward:
                     judge_gradients(worker, bank, perturbed, trial.settings, findings)
@@ -463,6 +464,7 @@ class Judge:
             step = "a timed call"
             with _phase(phases, "time"):
                 measured = trial.measured = trial.time(worker)
+                trial.make_room(worker)
         except Failure as failure:
             return self._failed(trial, failure, worker, step)
         except torch.OutOfMemoryError:

@@ -19,6 +19,8 @@ CRUDE = 0.1  # of the output's rms: a half-precision reference does not err by m
 LARGE_BYTES = 1 << 30  # own: of a call's inputs and outputs; sixteen such pieces fit any recent GPU
 SENSITIVE = 0.1  # own: of the reference's error; rounding once more changes noise by as much
 NUDGE_SEEDS = (1, 2, 3, 4)  # constants, so that an audit is the same each time
+PARTS = (4, 16)  # own: into so many the batch is cut where float64 finds no memory for all of it
+APART_EPS = 16.0  # own: of the output's rms; rounding in another order differs by less
 
 
 def size_bytes(value: Any) -> int:
@@ -85,11 +87,7 @@ class Reference:
 
     def run(self, value: Sequence[Any]) -> list[torch.Tensor]:
         """Return the output tensors in their own types; notes which inputs were changed."""
-        arguments = raw.map_tensors(list(value), lambda t: t.to(self.device, copy=True))
-        tensors = raw.tensors_in(arguments)
-        versions = [t._version for t in tensors]
-        with torch.no_grad(), switches.strict():
-            result = self.native(*arguments)
+        tensors, versions, result = self._native_call(value)
         self.outline = raw.outline(result)
         self.shares = tuple(
             frozenset(n for n, t in enumerate(tensors) if _share_memory(t, output))
@@ -99,14 +97,18 @@ class Reference:
             any(step == 0 and size > 1 for step, size in zip(t.stride(), t.shape, strict=True))
             for t in raw.tensors_in(result)
         )
-        self.mutates |= {
-            n
-            for n, (tensor, version) in enumerate(zip(tensors, versions, strict=True))
-            if tensor._version != version
-        }
-        del arguments
+        self.mutates |= {n for n, t in enumerate(tensors) if t._version != versions[n]}
         outputs = [t.detach() for t in raw.tensors_in(result)]
         return [t.clone() if _is_borrowed(t, tensors, self.native) else t for t in outputs]
+
+    def _native_call(self, value: Sequence[Any]) -> tuple[list[torch.Tensor], list[int], Any]:
+        """Call the module on copies; returns these, their versions before it, and its result."""
+        arguments = raw.map_tensors(list(value), lambda t: t.to(self.device, copy=True))
+        tensors = raw.tensors_in(arguments)
+        versions = [t._version for t in tensors]
+        with torch.no_grad(), switches.strict():
+            result = self.native(*arguments)
+        return tensors, versions, result
 
     def expected(self, value: Sequence[Any]) -> list[Expected]:
         """Return what each output must be on these arguments."""
@@ -144,7 +146,27 @@ class Reference:
         return most
 
     def _wide_outputs(self, value: Sequence[Any], native: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Return the outputs in float64, or the native ones where that cannot be had."""
+        """Return the outputs in float64, or the native ones where that cannot be had.
+
+        Where the device has no memory for that, it is done in parts of the batch.
+        """
+        try:
+            return self._wide_call(value, native)
+        except torch.OutOfMemoryError as error:
+            full = error.with_traceback(None)  # whose frames hold the tensors that filled it
+        for parts in PARTS:
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+            try:
+                outputs = self._wide_in_parts(value, native, parts)
+            except torch.OutOfMemoryError:
+                continue
+            if outputs is None:
+                break
+            return outputs
+        raise full
+
+    def _wide_call(self, value: Sequence[Any], native: list[torch.Tensor]) -> list[torch.Tensor]:
         if self.double is None:
             return native
         arguments = raw.map_tensors(list(value), lambda t: _wide(t, self.device))
@@ -165,6 +187,68 @@ class Reference:
             self.double = None
             return native
         return outputs
+
+    def _wide_in_parts(
+        self, value: Sequence[Any], native: list[torch.Tensor], parts: int
+    ) -> list[torch.Tensor] | None:
+        """Compute the float64 outputs a part of the batch at a time.
+
+        That is right where the module treats each row of the first dimension by itself. Whether it
+        does is not supposed but seen: in its own type each part must give what the whole gave.
+
+        Returns:
+            The outputs; None where parts are not the whole.
+        """
+        sizes = {t.shape[0] if t.dim() else 0 for t in native}
+        rows = sizes.pop() if len(sizes) == 1 else 0
+        if rows < 2:
+            return None
+        step = -(-rows // parts)
+        whole: list[torch.Tensor] = []
+        for first in range(0, rows, step):
+            cut = partial(_cut, rows=rows, first=first, last=first + step)
+            some = raw.map_tensors(list(value), cut)
+            try:
+                own = [t.detach() for t in raw.tensors_in(self._native_call(some)[2])]
+            except torch.OutOfMemoryError:
+                raise
+            except Exception:
+                return None  # the module minds
+            if not _are_alike(own, [cut(t) for t in native]):
+                return None
+            wide = self._wide_call(some, own)
+            if self.double is None:
+                return native
+            whole = whole or [
+                torch.empty(t.shape, dtype=w.dtype, device=w.device)
+                for t, w in zip(native, wide, strict=True)
+            ]
+            for target, part in zip(whole, wide, strict=True):
+                cut(target).copy_(part)
+            del own, wide
+        return whole
+
+
+def _cut(tensor: torch.Tensor, rows: int, first: int, last: int) -> torch.Tensor:
+    """Return some rows of a tensor that has so many; another is the same for each part."""
+    return tensor[first:last] if tensor.dim() and tensor.shape[0] == rows else tensor
+
+
+def _are_alike(parts: list[torch.Tensor], whole: list[torch.Tensor]) -> bool:
+    """Whether outputs differ by no more than adding up in another order makes them."""
+    if [t.shape for t in parts] != [t.shape for t in whole]:
+        return False
+    for part, rows in zip(parts, whole, strict=True):
+        if not (rows.is_floating_point() or rows.is_complex()):
+            if not torch.equal(part, rows):
+                return False
+            continue
+        if not torch.equal(torch.isfinite(part), torch.isfinite(rows)):
+            return False
+        apart = expect(part, rows.to(torch.complex128 if rows.is_complex() else torch.float64))
+        if not apart.rms_ref <= APART_EPS * torch.finfo(rows.dtype).eps * apart.scale:
+            return False
+    return True
 
 
 def _is_borrowed(

@@ -149,6 +149,7 @@ class Trial:
                 mode=mode,
                 problem=essentials(problem),
             )
+            self.make_room()
             few = replace(self.settings, calls_per_set=1)
             if mode is not None:
                 few = replace(few, first_call_deadline_s=baselines.COMPILE_DEADLINE_S)
@@ -215,6 +216,25 @@ class Trial:
             return {"extensions": "built with torch's own headers"}
         reply = worker.channel.request("built", self.settings.call_deadline_s)
         return light_build.in_words(reply.get("extensions"))
+
+    def make_room(self, worker: WorkerProcess | None = None) -> None:
+        """Where calls are large, have workers give back the memory that they keep for later ones.
+
+        Args:
+            worker: holds a candidate, of which the same is asked as of the baseline's.
+
+        Raises:
+            Failure: the candidate's worker failed.
+        """
+        if not (self.bank.is_large and self.bank.on_device):
+            return
+        if self._base is not None and self._base.alive:
+            try:
+                self._base.channel.request("rest", self.settings.call_deadline_s)
+            except Failure:
+                self._base.end()  # another takes its place when one is asked for
+        if worker is not None:
+            worker.channel.request("rest", self.settings.call_deadline_s)
 
     def put_back(self, worker: WorkerProcess) -> None:
         """Have a candidate that was called at other sizes be what it was, for who looks at it next.

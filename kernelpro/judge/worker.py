@@ -47,6 +47,7 @@ _event: Callable[..., Any] = torch.cuda.Event
 _record: Callable[..., None] = torch.cuda.Event.record
 _elapsed_ms: Callable[..., float] = torch.cuda.Event.elapsed_time
 _synchronize: Callable[[], None] = torch.cuda.synchronize
+_give_back: Callable[[], None] = torch.cuda.empty_cache
 _spin: Callable[[int], None] = torch.cuda._sleep
 _snapshot = Snapshot()
 
@@ -259,7 +260,18 @@ class Worker:
             for n, (now, then) in enumerate(zip(self.live, self.sets[request["set"]], strict=True))
             if not _same_bytes(now, then)
         ]
+        if request["give_back"]:
+            _give_back()  # the judge compares beside this process
         return {**self.kept, "mutated": mutated}
+
+    def rest(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Drop results, and give the device the memory back that torch keeps for later calls."""
+        del request
+        self.result = self.earlier = self.kept = None
+        if self.device.type == "cuda":
+            _synchronize()
+            _give_back()
+        return {}
 
     def fetch(self, request: dict[str, Any]) -> dict[str, Any]:
         """Hand out the result of a `c` just made, else the last one or that before it."""
@@ -529,6 +541,7 @@ OPERATIONS: dict[str, Callable[[Worker, dict[str, Any]], dict[str, Any]]] = {
     "stage": Worker.stage,
     "call": Worker.call,
     "fetch": Worker.fetch,
+    "rest": Worker.rest,
     "block": Worker.block_of_calls,
     "capture": Worker.capture,
     "burst": Worker.burst,
