@@ -1,8 +1,8 @@
 """Write products of matrices as CUDA kernels.
 
 A block computes a tile of the result. The operands' tiles are copied to shared memory
-asynchronously, some steps ahead. float32 is multiplied by ordinary arithmetic, 16-bit floats (and
-float32 as tf32, where the precision policy permits) by tensor cores, always with float32 sums.
+asynchronously, some steps ahead. Tensor cores multiply 16-bit floats (and float32 as tf32, where
+the precision policy permits) with float32 sums; for float32 as it is see cuda_gemm_scalar.py.
 """
 
 from kernelpro.language.cuda_expressions import TYPES
@@ -28,11 +28,7 @@ class GemmKernel(TileKernel):
         super().__init__(graph, region, schedule, name)
         self.knobs = schedule
         self.item = TYPES[graph.nodes[self.head.operands[0]].dtype]
-        # Elements of a row that a thread finds side by side.
-        if self.tensor:
-            self.vec = 2 if self.head.n % 2 == 0 else 1
-        else:
-            self.vec = 4 if self.head.layout[1] == "N" and self.head.n % 4 == 0 else 1
+        self.vec = 2 if self.head.n % 2 == 0 else 1  # elements of a row that a thread has together
 
     @property
     def tensor(self) -> bool:
@@ -155,11 +151,14 @@ class GemmKernel(TileKernel):
             place = f"{base} + from_k * {size} + {along}"
             limits = f"{size}, end - from_k, {size} - {along}"
         slot = f"{'lefts' if which == 0 else 'rights'} + slot * {name}::ELEMENTS"
-        return f"{name}::copy<{wide}, THREADS>({slot}, {place}, {limits});"
+        beside = (head.m % self.knobs.tile_m, head.n % self.knobs.tile_n)[which] == 0
+        deep = head.k % self.knobs.tile_k == 0
+        whole = (beside, deep) if head.layout[which] == plain else (deep, beside)
+        known = ", ".join("true" if each else "false" for each in whole)
+        return f"{name}::copy<{wide}, THREADS, {known}>({slot}, {place}, {limits});"
 
     def _loop(self) -> list[str]:
         """The walk along the depth: copies run STAGES - 1 tiles ahead."""
-        multiply = self._tensor_multiply() if self.tensor else self._plain_multiply()
         return [
             "auto copy = [&](int slot, index_t from_k) {",
             f"  {self._copy(0)}",
@@ -168,7 +167,7 @@ class GemmKernel(TileKernel):
             "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
             f"const int warp_top = warp / {self.knobs.warps_n} * WM, "
             f"warp_side = warp % {self.knobs.warps_n} * WN;",
-            *self._sums(),
+            "float acc[WM / 16][WN / 8][4] = {};  // tiles of 16 x 8 elements",
             "const int tiles = (int)((end - start + TK - 1) / TK);",
             "#pragma unroll",
             "for (int t = 0; t < STAGES - 1; ++t) {",
@@ -183,89 +182,11 @@ class GemmKernel(TileKernel):
             "  copies_commit();  // empty at the end, so that the count above stays right",
             f"  const {self.item}* const left = lefts + t % STAGES * Left::ELEMENTS;",
             f"  const {self.item}* const right = rights + t % STAGES * Right::ELEMENTS;",
-            *(f"  {line}" for line in multiply),
+            *(f"  {line}" for line in self._multiply()),
             "}",
         ]
 
-    def _sums(self) -> list[str]:
-        if self.tensor:
-            return [
-                "float acc[WM / 16][WN / 8][4] = {};  // tiles of 16 x 8 elements",
-            ]
-        return [
-            "// A warp's threads are 4 rows of 8; each has WM / 4 x WN / 8 elements.",
-            "const int lane_row = lane / 8, lane_column = lane % 8;",
-            f"auto row_of = [&](int i) {{ return warp_top + {self._place_of(0)}; }};",
-            f"auto column_of = [&](int j) {{ return warp_side + {self._place_of(1)}; }};",
-            "float acc[WM / 4][WN / 8] = {};",
-        ]
-
-    def _place_of(self, which: int) -> str:
-        """Which rows or columns are a thread's: those that it reads together lie side by side."""
-        if which == 0:
-            near = self.head.layout[0] == "N"
-            return "i * 4 + lane_row" if near else "i / 4 * 16 + lane_row * 4 + i % 4"
-        near = self.head.layout[1] == "T"
-        return "j * 8 + lane_column" if near else "j / 4 * 32 + lane_column * 4 + j % 4"
-
-    def _plain_multiply(self) -> list[str]:
-        """Four steps of the depth at a time: operands to registers, then multiply and add."""
-        left = {
-            "N": [
-                "  for (int q = 0; q < 4; ++q) {",
-                "    const float4 x = *reinterpret_cast<const float4*>("
-                "left + row_of(i + q) * Left::STRIDE + p);",
-                "    a[0][q] = x.x, a[1][q] = x.y, a[2][q] = x.z, a[3][q] = x.w;",
-                "  }",
-            ],
-            "T": [
-                "  for (int q = 0; q < 4; ++q) {",
-                "    const float4 x = *reinterpret_cast<const float4*>("
-                "left + (p + q) * Left::STRIDE + row_of(i));",
-                "    a[q][0] = x.x, a[q][1] = x.y, a[q][2] = x.z, a[q][3] = x.w;",
-                "  }",
-            ],
-        }[self.head.layout[0]]
-        right = {
-            "T": [
-                "for (int j = 0; j < WN / 8; ++j) {",
-                "  const float4 x = *reinterpret_cast<const float4*>("
-                "right + column_of(j) * Right::STRIDE + p);",
-                "  b[0][j] = x.x, b[1][j] = x.y, b[2][j] = x.z, b[3][j] = x.w;",
-                "}",
-            ],
-            "N": [
-                "for (int j = 0; j < WN / 8; ++j) {",
-                "  const int q = j % 4, at = j / 4 * 4;",
-                "  const float4 x = *reinterpret_cast<const float4*>("
-                "right + (p + q) * Right::STRIDE + column_of(at));",
-                "  b[q][at] = x.x, b[q][at + 1] = x.y, b[q][at + 2] = x.z, b[q][at + 3] = x.w;",
-                "}",
-            ],
-        }[self.head.layout[1]]
-        return [
-            "#pragma unroll",
-            "for (int p = 0; p < TK; p += 4) {",
-            "  float b[4][WN / 8];",
-            "#pragma unroll",
-            *(f"  {line}" for line in right),
-            "#pragma unroll",
-            "  for (int i = 0; i < WM / 4; i += 4) {",
-            "    float a[4][4];",
-            "#pragma unroll",
-            *(f"  {line}" for line in left),
-            "#pragma unroll",
-            "    for (int s = 0; s < 4; ++s)",
-            "#pragma unroll",
-            "      for (int q = 0; q < 4; ++q)",
-            "#pragma unroll",
-            "        for (int j = 0; j < WN / 8; ++j)",
-            "          acc[i + q][j] = fmaf(a[s][q], b[s][j], acc[i + q][j]);",
-            "  }",
-            "}",
-        ]
-
-    def _tensor_multiply(self) -> list[str]:
+    def _multiply(self) -> list[str]:
         """One step of the matrix units at a time: matrices to registers, then multiply."""
         deep = 32 // self.sizes.item_bytes
         left = {
@@ -325,39 +246,28 @@ class GemmKernel(TileKernel):
             ]
         else:
             keep = ["finish(matrix * m + row, column, found);"]
-        if self.tensor:
-            step = self.vec
-            values = (
-                "acc[i][j][2 * h + q]" if step == 1 else "acc[i][j][2 * h], acc[i][j][2 * h + 1]"
-            )
-            return [
-                "#pragma unroll",
-                f"for (int i = 0; i < WM / {self.fragment_rows}; ++i)",
-                "#pragma unroll",
-                "  for (int j = 0; j < WN / 8; ++j)",
-                "#pragma unroll",
-                "    for (int h = 0; h < 2; ++h)",
-                "#pragma unroll",
-                "      for (int q = 0; q < 2; q += V) {",
-                f"        const index_t row = top + warp_top + i * {self.fragment_rows} "
-                "+ lane / 4 + h * 8;",
-                "        const index_t column = side + warp_side + j * 8 + lane % 4 * 2 + q;",
-                "        if (row >= m || column >= columns) continue;",
-                f"        const float found[V] = {{{values}}};",
-                *(f"        {line}" for line in keep),
-                "      }",
-            ]
-        values = ", ".join(f"acc[i][j + {q}]" if q else "acc[i][j]" for q in range(self.vec))
+        return self._each_element(keep)
+
+    def _each_element(self, keep: list[str]) -> list[str]:
+        """Do something with each element that exists, which is `found` at `row` and `column`."""
+        both = "acc[i][j][2 * h], acc[i][j][2 * h + 1]"
+        values = "acc[i][j][2 * h + q]" if self.vec == 1 else both
         return [
             "#pragma unroll",
-            "for (int i = 0; i < WM / 4; ++i)",
+            f"for (int i = 0; i < WM / {self.fragment_rows}; ++i)",
             "#pragma unroll",
-            "  for (int j = 0; j < WN / 8; j += V) {",
-            "    const index_t row = top + row_of(i), column = side + column_of(j);",
-            "    if (row >= m || column >= columns) continue;",
-            f"    const float found[V] = {{{values}}};",
-            *(f"    {line}" for line in keep),
-            "  }",
+            "  for (int j = 0; j < WN / 8; ++j)",
+            "#pragma unroll",
+            "    for (int h = 0; h < 2; ++h)",
+            "#pragma unroll",
+            "      for (int q = 0; q < 2; q += V) {",
+            f"        const index_t row = top + warp_top + i * {self.fragment_rows} "
+            "+ lane / 4 + h * 8;",
+            "        const index_t column = side + warp_side + j * 8 + lane % 4 * 2 + q;",
+            "        if (row >= m || column >= columns) continue;",
+            f"        const float found[V] = {{{values}}};",
+            *(f"        {line}" for line in keep),
+            "      }",
         ]
 
     def _join(self) -> str:

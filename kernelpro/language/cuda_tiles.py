@@ -10,7 +10,7 @@ from kernelpro.language.cuda_expressions import Expressions
 from kernelpro.language.graph import Graph
 from kernelpro.language.names import Names
 from kernelpro.language.plan import Planner, plan
-from kernelpro.language.regions import Region
+from kernelpro.language.regions import Head, Region
 from kernelpro.language.tiles import CudaGemm, CudaTranspose, Tiled
 
 
@@ -59,6 +59,20 @@ class Launch:
     maps: tuple[TensorMap, ...] = ()
 
 
+def sizes(graph: Graph, head: Head) -> Tiled:
+    """Return a kernel's matrices."""
+    return Tiled(
+        kind=head.kind,
+        batch=head.batch,
+        m=head.m,
+        n=head.n,
+        k=head.k,
+        layout=head.layout,
+        item_bytes=4 if graph.nodes[head.operands[0]].dtype == "float32" else 2,
+        tensors=0,
+    )
+
+
 class TileKernel(Expressions, ABC):
     """What both kinds share: the region's names, and what follows the matrices' own operator."""
 
@@ -71,16 +85,7 @@ class TileKernel(Expressions, ABC):
         self.names = Names(graph, region)
         self.planner = Planner(graph, region, one_pass=False)
         self.plan = plan(graph, region, one_pass=False, staging=False, stage_loads=False)
-        self.sizes = Tiled(
-            kind=self.head.kind,
-            batch=self.head.batch,
-            m=self.head.m,
-            n=self.head.n,
-            k=self.head.k,
-            layout=self.head.layout,
-            item_bytes=4 if graph.nodes[self.head.operands[0]].dtype == "float32" else 2,
-            tensors=0,
-        )
+        self.sizes = sizes(graph, self.head)
         self.vec = 1
 
     @property

@@ -41,8 +41,9 @@ template <class T, int ROWS, int RUN, bool SWIZZLED, int PAD> struct Tile {
   }
 
   // Starts to copy a tile whose rows are `stride` apart. Only `rows` of them, and `run` elements
-  // of each, exist: the others become zeros. BYTES of a copy divide the rows.
-  template <int BYTES, int THREADS>
+  // of each, exist: the others become zeros. ALL_ROWS, ALL_RUN: there are none of these in any
+  // tile. BYTES of a copy divide the rows.
+  template <int BYTES, int THREADS, bool ALL_ROWS, bool ALL_RUN>
   static INLINE_MEMBER void copy(T* to, const T* from, index_t stride, index_t rows, index_t run) {
     constexpr int EACH = BYTES / sizeof(T), COPIES = RUN / EACH;
 #pragma unroll
@@ -50,7 +51,7 @@ template <class T, int ROWS, int RUN, bool SWIZZLED, int PAD> struct Tile {
       const int i = step * THREADS + threadIdx.x;
       if (ROWS * COPIES % THREADS != 0 && i >= ROWS * COPIES) break;
       const int row = i / COPIES, at = i % COPIES * EACH;
-      const bool wanted = row < rows && at < run;
+      const bool wanted = (ALL_ROWS || row < rows) && (ALL_RUN || at < run);
       copy_async<BYTES>(to + place(row, at / CHUNK) + at % CHUNK,
                         wanted ? from + row * stride + at : from, wanted);
     }

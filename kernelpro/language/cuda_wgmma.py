@@ -116,9 +116,9 @@ class WgmmaKernel(GemmKernel):
 
     def text(self) -> str:
         """Return the multiplication, the kernel, and the one that joins its parts."""
-        return f"{self._multiply()}\n{super().text()}"
+        return f"{self._instruction()}\n{super().text()}"
 
-    def _multiply(self) -> str:
+    def _instruction(self) -> str:
         """One `wgmma`: the sums are named one by one."""
         count = self.group_columns // 2
         named = ", ".join(f"%{n}" for n in range(count))

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 from kernelpro.language.cuda_columns import JOIN, ColumnsKernel
 from kernelpro.language.cuda_expressions import Expressions
 from kernelpro.language.cuda_gemm import GemmKernel
+from kernelpro.language.cuda_gemm_scalar import ScalarGemmKernel
 from kernelpro.language.cuda_split import SplitKernel
 from kernelpro.language.cuda_split_columns import ONLINE_PARTS as ONLINE_COLUMN_PARTS
 from kernelpro.language.cuda_split_columns import PARTS as COLUMN_PARTS
@@ -28,7 +29,7 @@ from kernelpro.language.cuda_text import (
     STORES,
     TEAM,
 )
-from kernelpro.language.cuda_tiles import Launch, TileKernel, TransposeKernel
+from kernelpro.language.cuda_tiles import Launch, TileKernel, TransposeKernel, sizes
 from kernelpro.language.cuda_tiles_text import COPIES, TENSOR
 from kernelpro.language.cuda_wgmma import OPTIONS as WGMMA_OPTIONS
 from kernelpro.language.cuda_wgmma import WGMMA, WgmmaKernel
@@ -37,7 +38,7 @@ from kernelpro.language.names import Names
 from kernelpro.language.plan import Pass, Planner, plan
 from kernelpro.language.regions import Region
 from kernelpro.language.schedule import OWN_SHARED_BYTES, SHARED_BYTES, CudaSchedule, Schedule
-from kernelpro.language.tiles import CudaGemm, CudaTranspose
+from kernelpro.language.tiles import CudaGemm, CudaTranspose, tensor_cores
 
 OPTIONS = ("-std=c++17",)
 """NVRTC's options; none of them makes arithmetic less accurate."""
@@ -156,6 +157,9 @@ def _tile_kernel(
     graph: Graph, region: Region, schedule: CudaGemm | CudaTranspose, name: str
 ) -> TileKernel:
     if isinstance(schedule, CudaGemm):
+        assert region.head is not None
+        if not tensor_cores(sizes(graph, region.head), schedule):
+            return ScalarGemmKernel(graph, region, schedule, name)
         kind = WgmmaKernel if schedule.instruction == "wgmma" else GemmKernel
         return kind(graph, region, schedule, name)
     return TransposeKernel(graph, region, schedule, name)

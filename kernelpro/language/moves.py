@@ -253,10 +253,10 @@ REWRITES: dict[str, tuple[str, ...]] = {
     "balance_pipes": ("divide_once", "factor_out"),
     "factor": ("factor_out",),
     "one_pass": ("moments",),
-    "fuse": ("merge_kernels", "fused_gemm", "own_gemm", "own_transpose"),
+    "fuse": ("merge_kernels", "fused_gemms", "fused_gemm", "own_gemm", "own_transpose"),
     "split_kernel": ("split_kernel",),
-    "matrix_units": ("fused_gemm", "own_gemm"),
-    "tensor_cores": ("fused_gemm", "own_gemm"),
+    "matrix_units": ("fused_gemms", "fused_gemm", "own_gemm"),
+    "tensor_cores": ("fused_gemms", "fused_gemm", "own_gemm"),
 }
 """Actions that ask for rewrites (see `rewrites.py`)."""
 

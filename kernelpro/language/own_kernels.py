@@ -4,7 +4,8 @@ Each puts the new kernel in the operator's place, under its name. What can then 
 for `merge_kernels`.
 """
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from kernelpro.language.program import (
     Reshape,
     Stage,
     Type,
+    fresh_names,
     names_in,
     read_by,
 )
@@ -41,18 +43,152 @@ def own_gemms(program: Program, capability: str = "") -> Iterator[Program]:
     yield from _owned(program, PRODUCTS, _gemm, capability)
 
 
+def alike_gemms(program: Program, capability: str = "") -> Iterator[Program]:
+    """Yield the program with all of torch's products of equal sizes as kernels, for each size."""
+    products = [
+        stage
+        for stage in program.stages
+        if isinstance(stage, Library) and operator_of(stage) in PRODUCTS
+    ]
+    if len(products) < 2:
+        return
+    from kernelpro.language.lower import types
+    from kernelpro.language.parse import ProgramError
+
+    try:
+        known = types(program)
+    except ProgramError:
+        return
+    groups: dict[object, list[str]] = {}
+    for stage in products:
+        shapes = tuple(known.get(name.name) for name in names_in(stage.arguments))
+        groups.setdefault((stage.op, shapes), []).append(stage.name)
+    for names in groups.values():
+        if len(names) > 1 and (owned := _all_owned(program, names, capability)) is not None:
+            yield owned
+
+
+def _all_owned(program: Program, names: list[str], capability: str) -> Program | None:
+    for name in names:
+        made = next(_owned(program, PRODUCTS, _gemm, capability, only=name), None)
+        if made is None:
+            return None
+        program = made
+    return program
+
+
+def biases_after(program: Program) -> Program:
+    """Return the program with each bias of torch's products added by the kernel that reads it.
+
+    That kernel reads all of the product anyway, while a product with a bias is slower than without.
+    Products that are read by others than one kernel stay as they are.
+    """
+    from kernelpro.language.lower import lower, types
+    from kernelpro.language.parse import ProgramError
+
+    try:
+        known = types(program)
+    except ProgramError:
+        return program
+    for place in range(len(program.stages) - 1):
+        changed = _bias_after(program, place, known)
+        if changed is not None:
+            try:
+                lower(changed)
+            except ProgramError:
+                continue
+            program = changed
+    return program
+
+
+def _bias_after(program: Program, place: int, known: Mapping[str, Type]) -> Program | None:
+    library = program.stages[place]
+    if not isinstance(library, Library) or library.keywords or library.type is None:
+        return None
+    match operator_of(library), library.arguments:
+        case "linear", (left, right, Name() as bias):
+            bare = replace(library, arguments=(left, right))
+        case "addmm", (Name() as bias, left, right):
+            bare = replace(library, op="aten.mm.default", arguments=(left, right))
+        case _:
+            return None
+    shape = library.type.shape
+    if bias.name not in known or known[bias.name].shape != shape[-1:]:
+        return None
+    readers = [
+        at for at, s in enumerate(program.stages) if library.name in _names(names_in(read_by(s)))
+    ]
+    if len(readers) != 1 or library.name in _names(names_in(program.result)):
+        return None
+    reader = program.stages[readers[0]]
+    if not isinstance(reader, Stage) or reader.kind not in ("map", "rowwise"):
+        return None
+    if reader.kind == "map":
+        reader = replace(reader, rows=math.prod(shape[:-1]), columns=shape[-1])
+    name = fresh_names(program)(f"{library.name}_biased")
+    sums: dict[str, Assign] = {}
+
+    def biased(value: Expression) -> Expression:
+        """Name the sum with the bias, as the product is viewed there."""
+        viewed = _viewed(bias, value, shape)
+        if viewed is None:
+            raise LookupError
+        known_as = name if isinstance(value, Name) else f"{name}{len(sums) + 1}"
+        one = sums.setdefault(str(value), Assign(known_as, Apply("add", (value, viewed))))
+        return Name(one.name)
+
+    try:
+        body = tuple(
+            replace(line, value=_replaced(line.value, library.name, biased)) for line in reader.body
+        )
+    except LookupError:
+        return None
+    stages = list(program.stages)
+    stages[place] = bare
+    stages[readers[0]] = replace(reader, body=(*sums.values(), *body))
+    return replace(program, stages=tuple(stages))
+
+
+def _names(found: Iterator[Name]) -> set[str]:
+    return {name.name for name in found}
+
+
+def _viewed(bias: Name, value: Expression, shape: tuple[int, ...]) -> Expression | None:
+    """Show a bias as `value` shows a product of this shape: as it is, or viewed by whole rows."""
+    if isinstance(value, Name):
+        return bias
+    assert isinstance(value, Reshape)
+    rows = math.prod(shape[:-1])
+    outer = [n for n in range(len(value.shape)) if math.prod(value.shape[:n]) == rows]
+    if value.kind != "view" or not outer:
+        return None
+    return replace(value, operand=bias, shape=(*(1,) * outer[0], *value.shape[outer[0] :]))
+
+
+def _replaced(value: Expression, name: str, by: Callable[[Expression], Expression]) -> Expression:
+    """Replace each reading of a value, together with how it is viewed."""
+    match value:
+        case Name() | Reshape(operand=Name()) if name in _names(names_in(value)):
+            return by(value)
+        case Reshape():
+            return replace(value, operand=_replaced(value.operand, name, by))
+        case Apply():
+            return replace(value, operands=tuple(_replaced(v, name, by) for v in value.operands))
+    return value
+
+
 def own_transposes(program: Program) -> Iterator[Program]:
     """Yield the program with each of torch's copies of a transpose as a kernel of its own."""
     yield from _owned(program, COPIES, _transpose)
 
 
 def _owned(
-    program: Program, ops: tuple[str, ...], make: Any, capability: str = ""
+    program: Program, ops: tuple[str, ...], make: Any, capability: str = "", only: str = ""
 ) -> Iterator[Program]:
     places = [
         place
         for place, stage in enumerate(program.stages)
-        if isinstance(stage, Library) and operator_of(stage) in ops
+        if isinstance(stage, Library) and operator_of(stage) in ops and only in ("", stage.name)
     ]
     if not places:
         return

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from kernelpro.language.graph import REDUCTIONS
-from kernelpro.language.own_kernels import own_gemms, own_transposes
+from kernelpro.language.own_kernels import alike_gemms, own_gemms, own_transposes
 from kernelpro.language.program import (
     HEADED,
     Apply,
@@ -189,11 +189,20 @@ def rewrites(program: Program, capability: str = "") -> Iterator[Rewritten]:
         changed = _everywhere(program, rule)
         if changed != program:
             yield Rewritten(program=changed, name=name, why=why)
+    for owned in alike_gemms(program, capability):
+        whole = owned
+        for place in reversed(_new_gemms(program, owned)):
+            whole = merge(whole, place) or whole
+        yield Rewritten(
+            program=whole,
+            name="fused_gemms",
+            why="products of equal sizes each take in what follows them, while it is in registers",
+        )
     for owned in own_gemms(program, capability):
         # Alone a product is seldom faster than the library's; what it takes in is what it saves.
-        if (whole := merge(owned, _new_gemm(program, owned))) is not None:
+        if (fused := merge(owned, _new_gemms(program, owned)[0])) is not None:
             yield Rewritten(
-                program=whole,
+                program=fused,
                 name="fused_gemm",
                 why="what follows a product is computed while its results are in registers",
             )
@@ -287,14 +296,14 @@ def _applied(value: Expression, rule: _Local, scope: _Scope) -> Expression:
 # --- kernels ----------------------------------------------------------------------------------
 
 
-def _new_gemm(before: Program, after: Program) -> int:
-    """The place of the product that was torch's before."""
+def _new_gemms(before: Program, after: Program) -> list[int]:
+    """The places of the products that were torch's before."""
     torchs = {stage.name for stage in before.stages if isinstance(stage, Library)}
-    return next(
+    return [
         place
         for place, stage in enumerate(after.stages)
         if isinstance(stage, Stage) and stage.kind == "gemm" and stage.body[0].name in torchs
-    )
+    ]
 
 
 def merge(program: Program, place: int) -> Program | None:

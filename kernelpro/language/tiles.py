@@ -190,6 +190,7 @@ SHARED_ANYWHERE = 99 << 10
 REGISTERS = 65536
 REGISTERS_PER_THREAD = 255  # CUDA C++ guide, table of compute capabilities 8.0 to 10.0
 OWN_REGISTERS = 40  # own: addresses, counters and copies of these kernels, as ptxas reports
+SCALAR_REGISTERS = 24  # own: the same where operands are read a step ahead, so that fewer wait
 COPY_BYTES = 16  # the widest asynchronous copy
 PARTIAL_BYTES = 1 << 28
 """What parts of a split product may take in memory."""
@@ -229,18 +230,34 @@ def shared_bytes(work: Tiled, schedule: CudaGemm) -> int:
     return sum(sizes) * work.item_bytes * schedule.stages
 
 
+def scalar_step(schedule: CudaGemm) -> int:
+    """Steps of the depth whose operands a thread reads together, where no tensor core multiplies.
+
+    As many as fit registers twice, since the next ones are read while these are multiplied.
+    """
+    return 4 if _scalar_registers(schedule, 4) <= REGISTERS_PER_THREAD else 2
+
+
+def _scalar_registers(schedule: CudaGemm, step: int) -> int:
+    rows, columns = _scalar_results(schedule)
+    return SCALAR_REGISTERS + rows * columns + 2 * step * (rows + columns)
+
+
+def _scalar_results(schedule: CudaGemm) -> tuple[int, int]:
+    """Rows and columns of the result that a thread has, where no tensor core multiplies."""
+    rows, columns = schedule.tile_m // schedule.warps_m, schedule.tile_n // schedule.warps_n
+    return rows // 4, columns // 8
+
+
 def registers(work: Tiled, schedule: CudaGemm) -> int:
     """About how many registers a thread needs: its results, operands in flight, addresses."""
     if schedule.instruction == "wgmma":
         results = schedule.tile_m * schedule.tile_n // (GROUP_THREADS * schedule.warps_n)
         return OWN_REGISTERS + results
+    if not tensor_cores(work, schedule):
+        return _scalar_registers(schedule, scalar_step(schedule))
     rows, columns = schedule.tile_m // schedule.warps_m, schedule.tile_n // schedule.warps_n
-    results = rows * columns // 32
-    if tensor_cores(work, schedule):
-        operands = rows // 16 * 4 + columns // 8 * 2
-    else:
-        operands = 4 * (columns // 8) + 4 * min(4, rows // 4)
-    return OWN_REGISTERS + results + operands
+    return OWN_REGISTERS + rows * columns // 32 + rows // 16 * 4 + columns // 8 * 2
 
 
 def group_registers(schedule: CudaGemm) -> tuple[int, int]:
@@ -467,7 +484,9 @@ def start_tiles(
         return CpuGemm(vec=vec, rows=rows, tile_m=tall, threads=max(1, threads))
     if work.kind == "transpose":
         return CudaTranspose()
-    found = CudaGemm(stages=4, tile_k=32) if work.item_bytes == 2 else CudaGemm()
+    if work.item_bytes == 4:  # ordinary arithmetic: two warps each with 8 x 8 results a thread
+        return CudaGemm(tile_m=64, tile_n=64, warps_m=2, warps_n=1)
+    found = CudaGemm(stages=4, tile_k=32)
     # Smaller tiles where large ones would leave multiprocessors idle.
     enough = multiprocessors or 108
     for tile_m, tile_n, warps_m, warps_n in ((128, 128, 4, 2), (64, 128, 2, 2), (64, 64, 2, 2)):

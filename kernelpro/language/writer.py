@@ -12,7 +12,7 @@ from kernelpro.language.graph import Graph, Use
 from kernelpro.language.lift import lift
 from kernelpro.language.lower import Lowered, lower
 from kernelpro.language.module import candidate_source, program_in
-from kernelpro.language.own_kernels import own_gemms
+from kernelpro.language.own_kernels import biases_after, own_gemms
 from kernelpro.language.parse import ProgramError, nearest, parse
 from kernelpro.language.plan import work
 from kernelpro.language.program import Program, Stage, Type, text, type_text
@@ -231,6 +231,8 @@ def start(problem: Problem, machine: Machine, limits: schedules.Limits = UNKNOWN
     works = prepare(problem).works
     plain = CpuSchedule() if problem.target == "cpu" else CudaSchedule()
     program = first_program(problem, plain)
+    if problem.target == "cuda" and (bare := biases_after(program)) != program:
+        program, works = bare, ()
     return moves.first(program, machine, works or lower(program).works, limits)
 
 

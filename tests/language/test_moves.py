@@ -12,7 +12,15 @@ from kernelpro.records import Machine
 CPU = Machine(target="cpu", device="test", threads=2, cache_bytes=32 << 20)
 CUDA = Machine(target="cuda", device="test")
 LIMITS = Limits(threads=2, lanes=8)
-NAMES = {*LOCAL, "merge_kernels", "split_kernel", "own_gemm", "fused_gemm", "own_transpose"}
+NAMES = {
+    *LOCAL,
+    "merge_kernels",
+    "split_kernel",
+    "own_gemm",
+    "fused_gemm",
+    "fused_gemms",
+    "own_transpose",
+}
 
 
 def started(name, machine=CPU):
