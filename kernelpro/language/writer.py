@@ -6,8 +6,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from kernelpro.language import moves
 from kernelpro.language import schedule as schedules
+from kernelpro.language import starts
 from kernelpro.language.graph import Graph, Use
 from kernelpro.language.lift import lift
 from kernelpro.language.lower import Lowered, lower
@@ -233,7 +233,7 @@ def start(problem: Problem, machine: Machine, limits: schedules.Limits = UNKNOWN
     program = first_program(problem, plain)
     if problem.target == "cuda" and (bare := biases_after(program)) != program:
         program, works = bare, ()
-    return moves.first(program, machine, works or lower(program).works, limits)
+    return starts.first(program, machine, works or lower(program).works, limits)
 
 
 def _same_interface(wanted: Graph, program: Program, found: Graph) -> None:
