@@ -1,5 +1,6 @@
 """Where a search starts: the first program's schedules from its sizes, and simpler programs."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -129,9 +130,14 @@ def _cuda_starts(
             )
     if lanes == MOST_LANES:
         yield from _side_by_side_starts(works, limits)
+    # Of elements on their own several reads are in flight where all multiprocessors stay busy even
+    # so. On an H200, GELU of 1.6e9 elements: 3073 us, and 3313 with one (floor 2930).
+    elements = min((work.rows * work.columns for work in works), default=0)
+    busy = elements >= 4 * (multiprocessors or 108) * MOST_THREADS * 16
+    unrolls = (4, 2, 1) if busy and not columns else (1,)
     # A row that no block can keep is kept by a cluster of blocks, which spares reading it again.
-    for vec in (8, 4, 2, 1):
-        base = CudaSchedule(vec=vec, threads=threads, rows=rows)
+    for vec, unroll in itertools.product((8, 4, 2, 1), unrolls):
+        base = CudaSchedule(vec=vec, threads=threads, rows=rows, unroll=unroll)
         yield from _kept(base, _clusters(limits))
         yield base
 

@@ -27,3 +27,13 @@ def test_a_row_on_the_gpu_is_shared_by_as_many_threads_as_its_length_asks_for():
     assert isinstance(first, CudaSchedule)
     assert first.staging == "registers"
     assert first.threads // first.rows == 64
+
+
+def test_many_elements_on_a_gpu_are_read_several_at_a_time_and_few_are_not():
+    large, small = (
+        prepare(problems.load("scale_gelu_residual", target="cuda", sizes={"rows": rows})).works
+        for rows in (1 << 16, 256)
+    )
+    found = [default(CUDA, works, "cuda") for works in (large, small)]
+    assert [s.unroll for s in found if isinstance(s, CudaSchedule)] == [4, 1]
+    assert all(s.vec == 4 for s in found if isinstance(s, CudaSchedule))
