@@ -6,8 +6,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from kernelpro.language import moves
 from kernelpro.language import schedule as schedules
+from kernelpro.language import starts
 from kernelpro.language.graph import Graph, Use
 from kernelpro.language.lift import lift
 from kernelpro.language.lower import Lowered, lower
@@ -231,7 +231,7 @@ def start(problem: Problem, machine: Machine, limits: schedules.Limits = UNKNOWN
     works = prepare(problem).works
     plain = CpuSchedule() if problem.target == "cpu" else CudaSchedule()
     program = first_program(problem, plain)
-    return moves.first(program, machine, works or lower(program).works, limits)
+    return starts.first(program, machine, works or lower(program).works, limits)
 
 
 def _same_interface(wanted: Graph, program: Program, found: Graph) -> None:

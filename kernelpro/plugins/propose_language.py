@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kernelpro import Candidate, Diagnosis, Proposal, hookimpl
-from kernelpro.language import moves, schedule
+from kernelpro.language import moves, schedule, starts
 
 if TYPE_CHECKING:
     from kernelpro.language.program import Program
@@ -80,8 +80,8 @@ def _moves(proposal: Proposal, prepared: "Prepared") -> Iterator[moves.Move]:
         # The reference, or a stranger's kernel: start, then look around the start.
         current = writer.start(proposal.problem, proposal.machine, limits)
         works = writer.check(proposal.problem, current, limits).works
-        yield moves.Move(program=current, rationale=_start(prepared), strategy=moves.START)
-    yield from moves.simpler(current, proposal.machine, limits)  # whatever the schedule
+        yield moves.Move(program=current, rationale=_start(prepared), strategy=starts.START)
+    yield from starts.simpler(current, proposal.machine, limits)  # whatever the schedule
     if proposal.held_back is not None and proposal.fruitless < ASK_AFTER:
         yield from _by_lessons(_around(proposal, current, works, limits), proposal)
     told = proposal.ask()

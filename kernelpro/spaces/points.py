@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernelpro.language import moves, writer
+from kernelpro.language import starts, writer
 from kernelpro.language.schedule import (
     KNOBS,
     CpuSchedule,
@@ -94,7 +94,7 @@ def combine(
         used = {getattr(schedule, knob) for schedule in found}
         fixed[knob] = tuple(value for value in values[knob] if value in used)
     points = [tuple(getattr(schedule, knob) for knob in fixed) for schedule in found]
-    first = moves.default(machine, prepared.works, problem.target, limits)
+    first = starts.default(machine, prepared.works, problem.target, limits)
     start = _nearest(fixed, points, tuple(getattr(first, knob) for knob in fixed))
     kept = points
     if len(points) > most:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kernelpro.language import moves
+from kernelpro.language import starts
 from kernelpro.language.algebra import algebra
 from kernelpro.language.parse import parse
 from kernelpro.language.program import text
@@ -98,7 +98,7 @@ def test_a_product_of_which_more_than_sums_is_used_stays(make_problem, forward):
 def test_the_built_in_proposer_is_offered_it_with_sound_schedules(make_problem):
     problem = make_problem("return self.layer(x0).sum(1)", ROWS, LAYERS)
     machine = Machine(target="cpu", device="x", threads=2)
-    (move,) = moves.simpler(first_program(problem, CpuSchedule()), machine)
+    (move,) = starts.simpler(first_program(problem, CpuSchedule()), machine)
     assert move.strategy == "sum_of_product"
     assert move.rationale.startswith("sum_of_product: only sums")
     check(problem, move.program)

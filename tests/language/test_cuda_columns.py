@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from kernelpro.language.lower import lower
-from kernelpro.language.moves import default
 from kernelpro.language.schedule import CudaSchedule, legal, limits_of
+from kernelpro.language.starts import default
 from kernelpro.language.writer import first_program, prepare, write
 from kernelpro.problems.module import instantiate
 from kernelpro.records import Machine

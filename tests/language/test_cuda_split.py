@@ -15,7 +15,7 @@ from kernelpro import problems
 from kernelpro.language import emit_cuda
 from kernelpro.language.cuda_split import SplitKernel
 from kernelpro.language.lower import lower
-from kernelpro.language.moves import ACTIONS, answers, default, neighbours
+from kernelpro.language.moves import ACTIONS, answers, neighbours
 from kernelpro.language.parse import parse
 from kernelpro.language.program import Stage, text
 from kernelpro.language.schedule import (
@@ -27,6 +27,7 @@ from kernelpro.language.schedule import (
     limits_of,
     yielding,
 )
+from kernelpro.language.starts import default
 from kernelpro.language.writer import check, find, first_program, prepare, write
 from kernelpro.problems.module import instantiate
 from kernelpro.records import Machine

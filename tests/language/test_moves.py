@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 
 from kernelpro import problems
-from kernelpro.language.moves import ACTIONS, answers, default, neighbours, promise
+from kernelpro.language.moves import ACTIONS, answers, neighbours, promise
 from kernelpro.language.rewrites import LOCAL
-from kernelpro.language.schedule import CpuSchedule, CudaSchedule, Limits
+from kernelpro.language.schedule import CpuSchedule, Limits
 from kernelpro.language.writer import check, first_program, prepare, start
 from kernelpro.records import Machine
 
@@ -67,24 +67,6 @@ def test_each_of_several_kernels_has_its_own_neighbours_and_the_one_seen_comes_f
     assert grains[0][1] < before[1]
     assert all(now < then for now, then in zip(grains[1], before, strict=True))
     assert grains[2][1] == before[1]
-
-
-def test_a_large_problem_starts_with_streaming_stores_and_all_threads():
-    works = prepare(problems.load("row_softmax")).works
-    first = default(CPU, works, "cpu", LIMITS)
-    assert isinstance(first, CpuSchedule)
-    assert (first.threads, first.stores, first.vec) == (2, "streaming", 8)
-    small = default(replace(CPU, cache_bytes=1 << 30), works, "cpu", LIMITS)
-    assert isinstance(small, CpuSchedule)
-    assert small.stores == "normal"
-
-
-def test_a_row_on_the_gpu_is_shared_by_as_many_threads_as_its_length_asks_for():
-    wide = prepare(problems.load("row_softmax", target="cuda")).works
-    first = default(CUDA, wide, "cuda")
-    assert isinstance(first, CudaSchedule)
-    assert first.staging == "registers"
-    assert first.threads // first.rows == 64
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelpro import problems
-from kernelpro.language.moves import answers, default
+from kernelpro.language.moves import answers
 from kernelpro.language.program import with_schedules
 from kernelpro.language.schedule import (
     KNOBS,
@@ -24,6 +24,7 @@ from kernelpro.language.schedule import (
     staged_bytes,
     step,
 )
+from kernelpro.language.starts import default
 from kernelpro.language.writer import prepare
 from kernelpro.language.writer import start as begin
 from kernelpro.records import Machine
