@@ -326,6 +326,49 @@ class AtShape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledKernel:
+    """One kernel that torch.compile made of the reference, as Inductor chose it.
+
+    Attributes:
+        name: Inductor's own, such as `triton_per_fused__softmax_0`.
+        kind: `pointwise`, `persistent reduction` (a row stays on chip), `looped reduction`, `split
+            reduction` (a row is shared by several blocks, whose parts are joined after it), or
+            another heuristic's name.
+        operators: ATen operators that it computes, as far as its name tells them apart.
+        sizes: elements along each of its axes: of Triton `x`, `y`, `z`, `r0_`, `r1_`, rounded up to
+            a power of two where the kernel does not say them; of C++ each loop, outermost first.
+        choices: how it runs: of Triton `XBLOCK`, `R0_BLOCK`, `num_warps`, `num_stages`; of a split
+            row its `parts` that a later kernel joins, or `RSPLIT`, those of this kernel alone; 1
+            for `online` where a softmax finds maximum and sum together. Of C++ `lanes` of a vector
+            (1: none), `threads`, `nests` of loops, and 1 for `buffer` where values are kept between
+            them.
+        tuned: whether the choices are the ones that ran fastest of several.
+    """
+
+    name: str
+    kind: str
+    operators: tuple[str, ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    choices: Mapping[str, int] = field(default_factory=dict)
+    tuned: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """What torch.compile made of the reference as a baseline.
+
+    Attributes:
+        baseline: as in `Timing.baseline`.
+        kernels: in the order in which they were written.
+        note: what could not be read of them, and why; or empty.
+    """
+
+    baseline: str
+    kernels: tuple[CompiledKernel, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
     """What building, judging and timing a candidate showed.
 
@@ -338,6 +381,8 @@ class Evaluation:
         energy: None when it was not weighed.
         phases_s: wall seconds by phase: `build`, `start`, `load`, `judge`, `time`.
         shapes: of a workload mix what became of it at each shape; timing is then of the mean call.
+        compiled: of the baseline what torch.compile made of it, where that was asked to compete; of
+            a mix at one shape after the other.
     """
 
     outcome: Outcome
@@ -348,6 +393,7 @@ class Evaluation:
     energy: Energy | None = None
     phases_s: Mapping[str, float] = field(default_factory=dict)
     shapes: tuple[AtShape, ...] = ()
+    compiled: tuple[Compiled, ...] = ()
 
     @property
     def at_every_shape(self) -> bool:

@@ -27,7 +27,7 @@ ALLOWED = {
     },  # names only; loaded when first used
     "problems": {"errors", "records", "settings"},
     "targets": {"code_search", "errors", "records", "settings"},
-    "judge": {"", "errors", "records", "settings", "targets", "problems"},
+    "judge": {"", "errors", "records", "serial", "settings", "targets", "problems"},
     "ranking": {"records"},
     "profiling": {"", "errors", "records", "hookspecs", "ranking", "settings", "targets"},
     "energy": {"errors"},

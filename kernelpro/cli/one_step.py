@@ -4,7 +4,8 @@ import difflib
 from typing import TYPE_CHECKING
 
 from kernelpro.cli import text
-from kernelpro.records import Confirmation, Step, Verdict
+from kernelpro.language.seeds import in_words
+from kernelpro.records import Compiled, Confirmation, Step, Verdict
 from kernelpro.search.bench import Measured
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def one_step(result: "Result", step: Step) -> str:
             f"build: {state}, {build.seconds:.2f} s{cached}, machine code {_or(build.machine_code)}"
         )
         lines += [f"    {line}" for line in build.log.splitlines()]
+    lines += [line for each in step.evaluation.compiled for line in _compiled(each)]
     if step.evaluation.energy is None:
         lines.append("not measured: energy")
     lines.append(
@@ -101,6 +103,13 @@ def _verdict(verdict: Verdict) -> list[str]:
     if verdict.isolation and verdict.isolation not in verdict.evidence.values():
         lines.append(f"    isolation: {verdict.isolation}")
     return lines
+
+
+def _compiled(compiled: Compiled) -> list[str]:
+    note = f": {compiled.note}" if compiled.note else ""
+    noun = "kernel" if len(compiled.kernels) == 1 else "kernels"
+    lines = [f"{compiled.baseline} made {len(compiled.kernels)} {noun} of it{note}"]
+    return lines + [f"    {kernel.name}: {in_words(kernel)}" for kernel in compiled.kernels]
 
 
 def _confirmation(confirmation: Confirmation) -> str:

@@ -55,6 +55,7 @@ def combine(
         timing=_timing(shapes, base_us) if good else None,
         phases_s=phases,
         shapes=shapes,
+        compiled=tuple(each for _, part in parts for each in part.compiled),
     )
 
 

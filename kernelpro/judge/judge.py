@@ -194,6 +194,7 @@ class Judge:
             ),
             timing=timing,
             phases_s=phases,
+            compiled=tuple(trial.compiled.values()),
         )
 
     def baseline_session(self) -> Session:

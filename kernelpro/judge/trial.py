@@ -15,13 +15,21 @@ from kernelpro.judge.pool import Zygote
 from kernelpro.judge.settings import JudgeSettings
 from kernelpro.judge.workers import WorkerProcess
 from kernelpro.problems.module import essentials
-from kernelpro.records import Candidate, Problem, Timing
+from kernelpro.records import Candidate, Compiled, Problem, Timing
+from kernelpro.serial import decode
 
 PROBE_DEADLINE_S = 30.0  # a context takes 0.3 s on a healthy card
 
 
 class Trial:
-    """One bank of secret inputs and the baseline's worker; candidates are loaded and timed here."""
+    """One bank of secret inputs and the baseline's worker; candidates are loaded and timed here.
+
+    Attributes:
+        kind: of the baseline, see `baselines.KINDS`.
+        measured: what the last timing showed, in full.
+        extensions: how the last candidate's torch extensions were built.
+        compiled: what torch.compile made of the reference, of each kind of baseline that ran.
+    """
 
     def __init__(
         self, problem: Problem, zygote: Zygote, settings: JudgeSettings, kind: str = "eager"
@@ -37,6 +45,7 @@ class Trial:
         )
         self.measured: Measurement | None = None
         self.extensions: dict[str, str] = {}
+        self.compiled: dict[str, Compiled] = {}
         self._base: WorkerProcess | None = None
         self._scheduling: dict[int, tuple[int, int, frozenset[int]]] = {}
 
@@ -166,7 +175,19 @@ class Trial:
             raise JudgeError(
                 f"problem {problem.name}: the reference disagrees with itself: {findings.message}"
             )
+        if mode is not None and kind not in self.compiled:
+            self.compiled[kind] = self._choices(worker, kind)
         return worker
+
+    def _choices(self, worker: WorkerProcess, kind: str) -> Compiled:
+        """What torch.compile chose in a worker whose reference was called; never a failure."""
+        name = baselines.in_results(kind)
+        try:
+            told = worker.channel.request("compiled", self.settings.call_deadline_s)
+            found = {"kernels": told["kernels"], "note": told["note"]}
+            return decode(Compiled, {"baseline": name, **found})
+        except (Failure, KeyError, TypeError, ValueError) as error:
+            return Compiled(baseline=name, note=f"its process does not tell: {error!r}"[:500])
 
     def _adopt(self, worker: WorkerProcess) -> None:
         """Make a worker the baseline."""

@@ -404,6 +404,13 @@ class Worker:
         del request
         return {"extensions": self.extensions.records if self.extensions is not None else []}
 
+    def compiled(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Say what torch.compile made of the reference that was called here."""
+        del request
+        from kernelpro.judge import inductor
+
+        return inductor.chosen()
+
     def last_error(self, request: dict[str, Any]) -> dict[str, Any]:
         """Say what a timed call raised."""
         del request
@@ -549,6 +556,7 @@ OPERATIONS: dict[str, Callable[[Worker, dict[str, Any]], dict[str, Any]]] = {
     "state": Worker.state,
     "backward": Worker.backward,
     "built": Worker.built,
+    "compiled": Worker.compiled,
     "error": Worker.last_error,
 }
 

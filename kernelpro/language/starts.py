@@ -75,12 +75,9 @@ def _starts(
 def _cpu_starts(machine: Machine, works: Sequence[Work]) -> Iterator[CpuSchedule]:
     threads = max(1, machine.threads)
     joins = any(work.reductions and work.inner == 1 for work in works)
-    pieces = min(
-        (_pieces(work) for work in works),
-        default=1,
-    )
+    fewest = min((pieces(work) for work in works), default=1)
     # Eight pieces for each thread let an interrupted one catch up.
-    grain = max([g for g in KNOBS["cpu"]["grain"] if g * threads * 8 <= pieces], default=1)
+    grain = max([g for g in KNOBS["cpu"]["grain"] if g * threads * 8 <= fewest], default=1)
     # Writing past the caches pays where the output would push the inputs out of them.
     cache = machine.cache_bytes or 32 << 20
     streams = sum(work.output_bytes for work in works) > cache // 2
@@ -102,8 +99,8 @@ def _cpu_starts(machine: Machine, works: Sequence[Work]) -> Iterator[CpuSchedule
                 )
 
 
-def _pieces(work: Work) -> int:
-    """How many pieces of work a region has for the threads of a CPU."""
+def pieces(work: Work) -> int:
+    """Return how many pieces of work a region has for the threads of a CPU."""
     if work.flat:
         return work.rows * work.columns // 2048
     return work.rows if work.inner == 1 else max(1, work.rows // 16)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kernelpro import Candidate, Diagnosis, Proposal, hookimpl
-from kernelpro.language import moves, schedule, starts
+from kernelpro.language import moves, schedule, seeds, starts
 
 if TYPE_CHECKING:
     from kernelpro.language.program import Program
@@ -32,8 +32,8 @@ _ONE_AT_A_TIME = threading.Lock()  # torch.export and the caches of traced probl
 def propose(proposal: Proposal) -> Candidate | None:
     """Write the first kernel not tried yet: default, fewer operations, diagnosed moves, neighbours.
 
-    Where findings are held back, neighbours come before diagnosed moves until `ASK_AFTER`.
-    Lessons of earlier searches, where there are some, order the last two.
+    XX come before diagnosed moves until `ASK_AFTER`.
+        Lessons of earlier searches, where there are some, order the last two.
     """
     with _ONE_AT_A_TIME:
         return _propose(proposal)
@@ -82,6 +82,9 @@ def _moves(proposal: Proposal, prepared: "Prepared") -> Iterator[moves.Move]:
         works = writer.check(proposal.problem, current, limits).works
         yield moves.Move(program=current, rationale=_start(prepared), strategy=starts.START)
     yield from starts.simpler(current, proposal.machine, limits)  # whatever the schedule
+    compiled = proposal.steps[0].evaluation.compiled if proposal.steps else ()
+    if compiled and current == starts.first(current, proposal.machine, works, limits):
+        yield from seeds.seeds(current, works, compiled, limits)  # where tuning has not begun
     if proposal.held_back is not None and proposal.fruitless < ASK_AFTER:
         yield from _by_lessons(_around(proposal, current, works, limits), proposal)
     told = proposal.ask()

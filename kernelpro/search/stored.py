@@ -14,6 +14,7 @@ from kernelpro.records import (
     Build,
     Candidate,
     Classification,
+    Compiled,
     Diagnosis,
     Energy,
     Evaluation,
@@ -186,6 +187,11 @@ class StoredEvaluation(Evaluation):
     def shapes(self) -> tuple[AtShape, ...]:
         """What became of it at each shape of a mix."""
         return self.whole.shapes
+
+    @property
+    def compiled(self) -> tuple[Compiled, ...]:
+        """What torch.compile made of the baseline."""
+        return self.whole.compiled
 
     def __eq__(self, other: object) -> bool:
         return self.whole == (other.whole if isinstance(other, StoredEvaluation) else other)
