@@ -69,6 +69,8 @@ RESERVED = frozenset(
         *("warp_top", "warp_side", "lane_row", "lane_column", "ahead", "row_of", "column_of"),
         *("left_map", "right_map", "barriers", "slots", "full", "empty"),
         *("GROUPS", "LEFT", "SLOT", "TensorMap", "u64", "operand"),
+        *("params", "sums", "place", "places", "thread", "multiplier", "column"),
+        *("all", "workspace", "int64_t", "cute", "cutlass", "Epilogue", "Pointers"),
         *("SHARE", "mine", "writes", "joined", "turn", "groups", "from", "stage"),
         "blocks",
         "inner",
