@@ -23,7 +23,6 @@ from kernelpro.language.tiles import (
     legal_math,
     legal_parts,
     legal_rows,
-    plain_knobs,
     registers,
     tensor_cores,
 )
@@ -158,21 +157,23 @@ def _legal_multistage(schedule: CudaGemm, work: Tiled, capability: str) -> str:
             f"a warp has a tile of {rows} x {columns}, which must be 16 x 16 at least; "
             "use fewer warps or larger tiles"
         )
-    for name, tall, run in _copied(schedule, work):
-        across = run * work.item_bytes // COPY_BYTES
-        if schedule.threads > tall * across:
+    for name, copies in _copies(schedule, work):
+        if schedule.threads > copies:
             return (
-                f"{schedule.threads} threads exceed the {tall * across} copies of "
-                f"{COPY_BYTES} bytes in the {name} operand's tile; use fewer warps"
+                f"{schedule.threads} threads exceed the {copies} copies of {COPY_BYTES} bytes in "
+                f"the {name} operand's tile; use fewer warps"
             )
-    limit = min(REGISTERS_PER_THREAD, REGISTERS // (schedule.threads * schedule.min_blocks))
-    if (wanted := registers(work, schedule)) > limit:
+    if (wanted := registers(work, schedule)) > (limit := _register_limit(schedule)):
         return f"about {wanted} registers per thread exceed {limit}"
     return ""
 
 
-def _copied(schedule: CudaGemm, work: Tiled) -> list[tuple[str, int, int]]:
-    """Name of each operand, and rows of its tile as they lie in memory with the elements of each.
+def _register_limit(schedule: CudaGemm) -> int:
+    return min(REGISTERS_PER_THREAD, REGISTERS // (schedule.threads * schedule.min_blocks))
+
+
+def _copies(schedule: CudaGemm, work: Tiled) -> list[tuple[str, int]]:
+    """Name of each operand, and the copies of 16 bytes that threads share at a time.
 
     Where rows lie along the result's sides, at most 64 elements of them are laid out together.
     """
@@ -181,10 +182,8 @@ def _copied(schedule: CudaGemm, work: Tiled) -> list[tuple[str, int, int]]:
         ("left", schedule.tile_m, work.layout[0], "N"),
         ("right", schedule.tile_n, work.layout[1], "T"),
     ):
-        aside = layout != plain
-        found.append(
-            (name, schedule.tile_k, min(along, 64)) if aside else (name, along, schedule.tile_k)
-        )
+        side = along if layout == plain else min(along, 64)
+        found.append((name, side * schedule.tile_k * work.item_bytes // COPY_BYTES))
     return found
 
 
@@ -196,38 +195,55 @@ def collected(schedule: CudaGemm, work: Tiled, shared: int = 0) -> CudaGemm:
         work: the product.
         shared: bytes of shared memory that a block may ask for; 0: not known.
     """
-    made = schedule
-    if made.scheduler == MULTISTAGE:
-        made = replace(
-            made, **{**plain_knobs(), "scheduler": MULTISTAGE}, split_k=1, swizzle=1, math="exact"
-        )
-        made = replace(made, tile_k=max(made.tile_k, 16))
-        while made.tile_m // made.warps_m < 16:
-            made = replace(made, warps_m=made.warps_m // 2)
-        while made.tile_n // made.warps_n < 16:
-            made = replace(made, warps_n=made.warps_n // 2)
-        while _legal_multistage(made, work, "") and made.threads > 32:
-            which = "warps_n" if made.warps_n >= made.warps_m else "warps_m"
-            made = replace(made, **{which: getattr(made, which) // 2})
-    else:
-        tall = GROUP_ROWS if made.scheduler == PINGPONG else 2 * GROUP_ROWS
-        most = GROUP_RESULTS * (GROUP_THREADS if made.scheduler == PINGPONG else 2 * GROUP_THREADS)
-        made = replace(
-            made,
-            tile_m=max(made.tile_m, tall),
-            tile_k=made.tile_k if made.tile_k * work.item_bytes in SWIZZLED_BYTES else 16,
-            warps_m=4,
-            warps_n=2,
-            min_blocks=1,
-            split_k=1 if made.scheduler in (PINGPONG, STREAM_K) else made.split_k,
-            swizzle=min(made.swizzle, MOST_SWIZZLE),
-            cluster_n=min(made.cluster_n, MOST_CLUSTER // made.cluster_m),
-        )
-        while made.tile_m * made.tile_n > most:
-            which = "tile_m" if made.tile_m >= made.tile_n and made.tile_m > tall else "tile_n"
-            made = replace(made, **{which: getattr(made, which) // 2})
+    made = (
+        _multistage(schedule, work) if schedule.scheduler == MULTISTAGE else _groups(schedule, work)
+    )
     while made.stages > 2 and made.min_blocks * shared_bytes(work, made) > (shared or SHARED_BYTES):
         made = replace(made, stages=made.stages - 1)
+    return made
+
+
+def _multistage(schedule: CudaGemm, work: Tiled) -> CudaGemm:
+    made = replace(
+        schedule,
+        tile_k=max(schedule.tile_k, 16),
+        warps_m=min(schedule.warps_m, schedule.tile_m // 16),
+        warps_n=min(schedule.warps_n, schedule.tile_n // 16),
+        split_k=1,
+        swizzle=1,
+        math="exact",
+        cluster_m=1,
+        cluster_n=1,
+    )
+    while any(made.threads > copies for _, copies in _copies(made, work)):
+        which = "warps_n" if made.warps_n >= made.warps_m else "warps_m"
+        made = replace(made, **{which: getattr(made, which) // 2})
+    while registers(work, made) > _register_limit(made):
+        if made.min_blocks > 1:
+            made = replace(made, min_blocks=made.min_blocks // 2)
+        else:
+            which = "tile_n" if made.tile_n >= made.tile_m else "tile_m"
+            made = replace(made, **{which: getattr(made, which) // 2})
+    return made
+
+
+def _groups(schedule: CudaGemm, work: Tiled) -> CudaGemm:
+    alone = schedule.scheduler == PINGPONG
+    tall = GROUP_ROWS if alone else 2 * GROUP_ROWS
+    made = replace(
+        schedule,
+        tile_m=max(schedule.tile_m, tall),
+        tile_k=schedule.tile_k if schedule.tile_k * work.item_bytes in SWIZZLED_BYTES else 16,
+        warps_m=4,
+        warps_n=2,
+        min_blocks=1,
+        split_k=1 if schedule.scheduler in (PINGPONG, STREAM_K) else schedule.split_k,
+        swizzle=min(schedule.swizzle, MOST_SWIZZLE),
+        cluster_n=min(schedule.cluster_n, MOST_CLUSTER // schedule.cluster_m),
+    )
+    while made.tile_m * made.tile_n > GROUP_RESULTS * GROUP_THREADS * (1 if alone else 2):
+        which = "tile_m" if made.tile_m >= made.tile_n and made.tile_m > tall else "tile_n"
+        made = replace(made, **{which: getattr(made, which) // 2})
     return made
 
 
