@@ -24,6 +24,7 @@ FLAGS = ("-O2", "-DNDEBUG", "--expt-relaxed-constexpr")
 """nvcc's flags: assertions cost registers, and CuTe's constexpr functions run on both sides."""
 
 _ITEMS = {"bfloat16": "cutlass::bfloat16_t", "float16": "cutlass::half_t", "float32": "float"}
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "bool": 1, "int8": 1, "int64": 8}
 _INSTRUCTIONS = {
     "bfloat16": "cute::SM80_16x8x16_F32BF16BF16F32_TN",
     "float16": "cute::SM80_16x8x16_F32F16F16F32_TN",
@@ -142,6 +143,29 @@ static void start(const void* entry, const typename Kernel::Arguments& given, in
 """
 
 
+EXCHANGE = r"""
+// Exchanges pairs between V / 2 lanes side by side: before, lane l has pair l of each of V / 2
+// eights; after it, all pairs of eight l.
+INLINE void exchange(float (&pairs)[V], int lane) {
+#pragma unroll
+  for (int far = 1; far < V / 2; far *= 2) {
+    const bool upper = lane & far;
+#pragma unroll
+    for (int p = 0; p < V / 2; ++p) {
+      if (p & far) continue;
+#pragma unroll
+      for (int q = 0; q < 2; ++q) {
+        float& low = pairs[2 * p + q];
+        float& high = pairs[2 * (p + far) + q];
+        const float other = __shfl_xor_sync(0xffffffff, upper ? low : high, far);
+        (upper ? low : high) = other;
+      }
+    }
+  }
+}
+"""
+
+
 CutlassUse = tuple[str, Region, CudaGemm]
 """Name, what is computed, and how it runs."""
 
@@ -163,7 +187,7 @@ class Sources(NamedTuple):
 def emit(graph: Graph, kernels: Iterable[CutlassUse], comment: str) -> Sources:
     """Return the sources of products through CUTLASS.
 
-    Kernels that hand on single elements have a namespace, and those that hand on pairs another.
+    Kernels that hand on as many elements together have a namespace.
     """
     written = [CutlassKernel(graph, region, knobs, name) for name, region, knobs in kernels]
     large = any(kernel.large for kernel in written)
@@ -171,7 +195,8 @@ def emit(graph: Graph, kernels: Iterable[CutlassUse], comment: str) -> Sources:
     for vec in sorted({kernel.vec for kernel in written}):
         group = [kernel for kernel in written if kernel.vec == vec]
         preamble = _preamble(vec, large=large, eight=any(kernel.eight for kernel in group))
-        words = [word for kernel in group for word in (kernel.text(), kernel.host())]
+        words = [EXCHANGE.lstrip()] if vec > 2 else []
+        words += [word for kernel in group for word in (kernel.text(), kernel.host())]
         body = "\n".join([preamble, SHARED.strip(), "", *words])
         space = group[0].space
         parts.append(f"namespace {space} {{\n\n{body}\n}}  // namespace {space}\n")
@@ -216,13 +241,24 @@ class CutlassKernel(TileText):
         super().__init__(graph, region, schedule, name)
         self.knobs = schedule
         self.dtype = graph.nodes[self.head.operands[0]].dtype
-        # Sums come as pairs of neighbours in a row, for `wgmma` as for `mma.sync`.
-        self.vec = 2 if self.head.n % 2 == 0 else 1
+        self.vec = self._neighbours()
         self.space = f"vectors{self.vec}"
         sizes = [region.elements, *(graph.nodes[n].numel for n in region.reads)]
         self.large = max(sizes) > MAX_32_BIT
         self.eight = any(graph.nodes[n].dtype == "int8" for n in self.names.parameters)
         self.spread = schedule.scheduler == STREAM_K or schedule.split_k > 1
+
+    def _neighbours(self) -> int:
+        """Elements of a row that a thread finishes together: 16 bytes of the widest tensor at most.
+
+        Sums come as pairs of neighbours. Lanes exchange those of warp groups for more of them.
+        """
+        nodes = [self.graph.nodes[load.node] for load in self.plan.loads if load.columns]
+        nodes += [self.graph.nodes[output] for output in self.region.outputs]
+        widest = max(_BYTES[node.dtype] for node in nodes)
+        most = 2 if self.knobs.scheduler == MULTISTAGE else 8
+        fitting = (n for n in (8, 4, 2) if n <= most and n * widest <= COPY_BYTES)
+        return next((n for n in fitting if self.head.n % n == 0), 1)
 
     # --- on the GPU ---------------------------------------------------------------------------
 
@@ -275,7 +311,6 @@ class CutlassKernel(TileText):
         return [(kind, name) for kind, name in self._fields() if name in names]
 
     def _epilogue(self) -> list[str]:
-        values = ", ".join(["sums(i)", "sums(i + 1)"][: self.vec])
         own = self._read_after()
         return [
             "// The tensors that are read and written after the product.",
@@ -300,16 +335,46 @@ class CutlassKernel(TileText):
             "    // Row and column, in the tile, of each of this thread's sums.",
             "    const auto places = multiplier.get_thread_slice(thread).partition_C(",
             "        cute::make_identity_tensor(Shape<Int<TM>, Int<TN>>{}));",
-            "#pragma unroll",
-            "    for (int i = 0; i < cute::size(sums); i += V) {",
-            "      const index_t row = top + cute::get<0>(places(i));",
-            "      const index_t column = side + cute::get<1>(places(i));",
-            "      if (row >= m || column >= columns) continue;",
-            f"      const float found[V] = {{{values}}};",
-            "      finish(matrix * m + row, column, found);",
-            "    }",
+            *(f"    {line}" for line in (self._exchanged() if self.vec > 2 else self._as_found())),
             "  }",
             "};",
+        ]
+
+    def _as_found(self) -> list[str]:
+        """Hand on single sums, or the pairs in which they are found."""
+        values = ", ".join(["sums(i)", "sums(i + 1)"][: self.vec])
+        return [
+            "#pragma unroll",
+            "for (int i = 0; i < cute::size(sums); i += V) {",
+            "  const index_t row = top + cute::get<0>(places(i));",
+            "  const index_t column = side + cute::get<1>(places(i));",
+            "  if (row >= m || column >= columns) continue;",
+            f"  const float found[V] = {{{values}}};",
+            "  finish(matrix * m + row, column, found);",
+            "}",
+        ]
+
+    def _exchanged(self) -> list[str]:
+        """Hand on V sums of a row, for which lanes exchange their pairs."""
+        return [
+            "// They are pairs: two neighbours of a row, two of the row eight below, and again in",
+            "// the next eight columns. Lanes exchange them, so that each has V sums of a row.",
+            "const int mine = thread % (V / 2);",
+            "#pragma unroll",
+            "for (int i = 0; i < cute::size(sums); i += 2 * V) {",
+            "#pragma unroll",
+            "  for (int half = 0; half < 2; ++half) {",
+            "    float found[V];",
+            "#pragma unroll",
+            "    for (int k = 0; k < V; ++k) found[k] = sums(i + k / 2 * 4 + half * 2 + k % 2);",
+            "    exchange(found, mine);",
+            "    const auto first = places(i + half * 2);",
+            "    const index_t row = top + cute::get<0>(first);",
+            "    const index_t column = side + cute::get<1>(first) + 6 * mine;",
+            "    if (row >= m || column >= columns) continue;",
+            "    finish(matrix * m + row, column, found);",
+            "  }",
+            "}",
         ]
 
     def _stride(self, which: int) -> str:

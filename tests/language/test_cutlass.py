@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -178,9 +179,9 @@ def test_its_neighbours_differ_in_one_knob_and_are_legal():
 def literals(source):
     """The constants of a candidate's file."""
     return {
-        item.targets[0].id: ast.literal_eval(item.value)
+        ast.unparse(item.targets[0]): ast.literal_eval(item.value)
         for item in ast.parse(source).body
-        if isinstance(item, ast.Assign) and item.targets[0].id.isupper()
+        if isinstance(item, ast.Assign) and ast.unparse(item.targets[0]).isupper()
     }
 
 
@@ -295,18 +296,19 @@ def test_a_candidate_without_headers_says_what_to_install(make_problem, monkeypa
     )
     source = write_program(problem, parse(PROGRAM))
     begin = source.index("def _cutlass_folders")
-    names = {"os": os, "importlib": importlib}
+    names: dict[str, Any] = {"os": os, "importlib": importlib}
     exec(source[begin : source.index("def _build")], names)
+    folders = names["_cutlass_folders"]
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.delenv("NVCC_PREPEND_FLAGS", raising=False)
     monkeypatch.delenv("CUTLASS_PATH", raising=False)
     with pytest.raises(ImportError, match="pip install nvidia-cutlass, or set CUTLASS_PATH"):
-        names["_cutlass_folders"]()
+        folders()
     header = tmp_path / "include" / "cutlass" / "cutlass.h"
     header.parent.mkdir(parents=True)
     header.write_text("")
     monkeypatch.setenv("CUTLASS_PATH", str(tmp_path))
-    assert names["_cutlass_folders"]() == [str(tmp_path / "include")]
+    assert folders() == [str(tmp_path / "include")]
     monkeypatch.delenv("CUTLASS_PATH")
     monkeypatch.setenv("NVCC_PREPEND_FLAGS", f"-I{tmp_path}/include --expt-relaxed-constexpr")
-    assert names["_cutlass_folders"]() == []
+    assert folders() == []
