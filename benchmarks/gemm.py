@@ -5,8 +5,9 @@
 Each case is a PyTorch module and a program for it. The program is checked, written, built and run:
 the largest error against float64 stands beside torch's own, the median time beside torch's for the
 same module (cuBLAS or MKL, and its element-wise kernels) and for the bare product. Some cases also
-go through the product's judge. One case that fails is told and the others go on. --sweep N tries
-N schedules of the largest products. Exit status 1 if a case is wrong or fails.
+go through the product's judge. One case that fails is told and the others go on. Kernels through
+CUTLASS are compiled by nvcc first, side by side. --sweep N tries N schedules of the largest
+products. Exit status 1 if a case is wrong or fails.
 """
 
 import argparse
@@ -14,11 +15,14 @@ import importlib.util
 import itertools
 import json
 import math
+import os
 import statistics
+import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +30,7 @@ from typing import Any
 import torch
 
 from kernelpro import problems, targets
+from kernelpro.judge import light_build
 from kernelpro.judge.judge import Judge, JudgeSettings
 from kernelpro.language import writer
 from kernelpro.language.lower import lower
@@ -152,9 +157,32 @@ ON_GROUPS = {
     ),
 }
 """Cases of warp groups: of which other case, with which knobs."""
+
+PAIRS = "instruction='cutlass', tile_m=128, tile_n=256, tile_k=64, stages=4, cluster_m=2, swizzle=2"
+PINGPONG = "instruction='cutlass', scheduler='pingpong', tile_k=64, stages=7, cluster_m=2"
+STREAM_K = "instruction='cutlass', scheduler='stream_k', tile_k=64, stages=6"
+STAGED = "instruction='cutlass', scheduler='multistage', swizzle=1, tile_k=32, warps_m=2, stages=4"
+THROUGH_CUTLASS = {
+    "cutlass_linear_gelu": ("bf16_linear_gelu", PAIRS),
+    "cutlass_pingpong": ("bf16_linear_gelu", PINGPONG),
+    "cutlass_nn": ("bf16_nn", PAIRS),
+    "cutlass_tn": ("bf16_tn", PINGPONG),
+    "cutlass_residual": ("f16_residual", PINGPONG),
+    "cutlass_tt": ("f16_tt", STREAM_K),
+    "cutlass_batched": ("bf16_batched", PINGPONG.replace(", cluster_m=2", "")),
+    "cutlass_stream_k": ("bf16_split", STREAM_K),
+    "cutlass_split": ("bf16_split", STREAM_K.replace("scheduler='stream_k'", "split_k=8")),
+    "cutlass_tf32": (
+        "tf32_linear_gelu",
+        PAIRS.replace("tile_k=64", "tile_k=32") + ", math='tf32'",
+    ),
+    "cutlass_multistage": ("bf16_linear_gelu", STAGED),
+}
+"""Cases through CUTLASS, likewise; each is compiled by nvcc first."""
 _BY_NAME = {case.name: case for case in CUDA}
 CUDA += tuple(
-    replace(_BY_NAME[other], name=name, knobs=knobs) for name, (other, knobs) in ON_GROUPS.items()
+    replace(_BY_NAME[other], name=name, knobs=knobs)
+    for name, (other, knobs) in (ON_GROUPS | THROUGH_CUTLASS).items()
 )
 
 CPU = (
@@ -273,6 +301,40 @@ def loaded(source: str, path: Path) -> Any:
     return found
 
 
+COMPILE = """
+import sys
+from pathlib import Path
+from benchmarks.gemm import loaded
+from kernelpro.judge import light_build
+
+light_build.install()
+loaded(Path(sys.argv[1]).read_text(encoding="utf-8"), Path(sys.argv[1]))
+"""
+
+
+def compiled(paths: Sequence[Path]) -> None:
+    """Build candidates' extensions side by side; whoever loads one later finds it by its hash."""
+    root = str(Path(__file__).resolve().parents[1])
+    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+
+    def one(candidate: Path) -> None:
+        began = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-c", COMPILE, str(candidate)],
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        words = "" if done.returncode == 0 else f", but: {done.stderr[-1500:]}"
+        print(
+            f"compiled {candidate.stem} in {time.perf_counter() - began:.0f} s{words}", flush=True
+        )
+
+    with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) * 3 // 4)) as pool:
+        list(pool.map(one, paths))
+
+
 def microseconds(call: Callable[[], object], device: str, budget_s: float = 1.0) -> float:
     """Median time of a call: by events of the GPU, the clock, or the only thread's CPU time."""
     for _ in range(3):
@@ -335,6 +397,26 @@ class Bench:
         """A case's own knobs; threads on the CPU."""
         extra = f"threads={self.machine.threads}" if self.target == "cpu" else ""
         return ", ".join(part for part in (case.knobs, extra) if part)
+
+    def compile_ahead(self, cases: Sequence[Case]) -> None:
+        """Compile what nvcc compiles, which takes long; light_build finds it again."""
+        environment = self.where.worker_environment((self.folder / "builds").resolve())
+        for name in ("TORCH_EXTENSIONS_DIR", "TORCH_CUDA_ARCH_LIST", "NVCC_PREPEND_FLAGS"):
+            if name in environment:
+                os.environ[name] = environment[name]
+        paths = []
+        for case in cases:
+            problem = problem_of(case, self.target, self.folder)
+            program = parse(program_text(case, self.target, self.knobs(case)))
+            try:
+                writer.check(problem, program, self.limits)
+            except ProgramError:
+                continue  # told by its row
+            path = self.folder / f"{case.name}_candidate.py"
+            path.write_text(writer.write_program(problem, program), encoding="utf-8")
+            paths.append(path)
+        compiled(paths)
+        light_build.install()
 
     def row(self, case: Case) -> Row:
         """Do everything with one case."""
@@ -524,6 +606,8 @@ def main() -> int:
         print("times are the thread's own CPU time, which other processes disturb less")
     bench = Bench(args.target, args.out, machine, quick=args.quick)
     cases = [one for one in (CUDA if args.target == "cuda" else CPU) if args.only in one.name]
+    if through := [one for one in cases if "'cutlass'" in one.knobs]:
+        bench.compile_ahead(through)
     rows: list[Row] = []
     for case in cases:
         began = time.perf_counter()

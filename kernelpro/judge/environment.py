@@ -57,6 +57,16 @@ def of_worker(scratch: Path, caches: Mapping[str, str]) -> dict[str, str]:
     return private
 
 
+def headers(told: Mapping[str, str]) -> list[Path]:
+    """Folders in which nvcc is told to look for headers, such as a checkout of CUTLASS.
+
+    Args:
+        told: the target's variables.
+    """
+    flags = told.get("NVCC_PREPEND_FLAGS", "").split()
+    return [Path(flag[2:]) for flag in flags if flag.startswith("-I")]
+
+
 def package_root() -> Path:
     """The folder that holds the package kernelpro."""
     return Path(kernelpro.__file__).resolve().parents[1]

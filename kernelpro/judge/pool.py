@@ -101,8 +101,10 @@ class Zygote:
             "memory_bytes": self._memory_bytes,
         }
         command = [sys.executable, "-P", "-m", "kernelpro.judge.zygote", json.dumps(orders)]
+        own = self.target.worker_environment(self.scratch)
         if strict:
             visible = [*bubblewrap.python_folders(), environment.package_root(), cache_folder()]
+            visible += environment.headers(own)
             command = [
                 *bubblewrap.command(self.scratch, visible, device=self.target.device),
                 *command,
@@ -111,9 +113,7 @@ class Zygote:
         with theirs, log.open("wb") as errors:
             self._process = subprocess.Popen(
                 command,
-                env=environment.of_fork_server(
-                    self.scratch, self.threads, self.target.worker_environment(self.scratch)
-                ),
+                env=environment.of_fork_server(self.scratch, self.threads, own),
                 cwd=self.scratch,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

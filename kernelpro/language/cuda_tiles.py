@@ -73,8 +73,8 @@ def sizes(graph: Graph, head: Head) -> Tiled:
     )
 
 
-class TileKernel(Expressions, ABC):
-    """What both kinds share: the region's names, and what follows the matrices' own operator."""
+class TileText(Expressions):
+    """What all of them share: the region's names, and what follows the matrices' own operator."""
 
     def __init__(
         self, graph: Graph, region: Region, schedule: CudaGemm | CudaTranspose, name: str
@@ -87,31 +87,6 @@ class TileKernel(Expressions, ABC):
         self.plan = plan(graph, region, one_pass=False, staging=False, stage_loads=False)
         self.sizes = sizes(graph, self.head)
         self.vec = 1
-
-    @property
-    def tensor(self) -> bool:
-        """Whether it needs the text of tensor cores."""
-        return False
-
-    @abstractmethod
-    def text(self) -> str:
-        """Return the kernels."""
-
-    @abstractmethod
-    def launches(self) -> list[Launch]:
-        """Return how they are started."""
-
-    def _kernel(self, name: str, title: str, bounds: str, body: list[str], more: str = "") -> str:
-        return "\n".join(
-            [
-                f"// {name}: {title}",
-                f'extern "C" __global__ void __launch_bounds__({bounds})',
-                f"{name}({self._parameters()}{more}) {{",
-                *(f"  {line}" for line in body),
-                "}",
-                "",
-            ]
-        )
 
     def _constants(self) -> list[str]:
         head = self.head
@@ -152,6 +127,35 @@ class TileKernel(Expressions, ABC):
             else:
                 inner.append(f"if (c == 0) convert({pointer}[r], v{node});")
         return [*lines, *(f"  {line}" for line in inner), "};"]
+
+
+class TileKernel(TileText, ABC):
+    """What NVRTC compiles and CuPy launches."""
+
+    @property
+    def tensor(self) -> bool:
+        """Whether it needs the text of tensor cores."""
+        return False
+
+    @abstractmethod
+    def text(self) -> str:
+        """Return the kernels."""
+
+    @abstractmethod
+    def launches(self) -> list[Launch]:
+        """Return how they are started."""
+
+    def _kernel(self, name: str, title: str, bounds: str, body: list[str], more: str = "") -> str:
+        return "\n".join(
+            [
+                f"// {name}: {title}",
+                f'extern "C" __global__ void __launch_bounds__({bounds})',
+                f"{name}({self._parameters()}{more}) {{",
+                *(f"  {line}" for line in body),
+                "}",
+                "",
+            ]
+        )
 
 
 class TransposeKernel(TileKernel):

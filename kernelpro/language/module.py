@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernelpro import targets
-from kernelpro.language import emit_cpp, emit_cuda, torch_text
+from kernelpro.language import cuda_cutlass, cutlass_module, emit_cpp, emit_cuda, torch_text
+from kernelpro.language.cutlass_tiles import through_cutlass
 from kernelpro.language.graph import Graph, uses
 from kernelpro.language.names import Names
 from kernelpro.language.regions import Region, Stage
@@ -199,25 +200,58 @@ def candidate_source(
             parts.append(f"_kernels.{name}.argtypes = [ctypes.c_void_p] * {count}\n")
             parts.append(f"_kernels.{name}.restype = None\n")
     else:
-        source = emit_cuda.emit(graph, kernels, comment)  # type: ignore[arg-type]  # CudaSchedules
-        options, maps = emit_cuda.options(schedules), _maps(graph, kernels)
-        loads = "import ctypes\nimport functools" if maps else "import functools"
-        parts += [f"{loads}\n\nimport cupy\nimport torch\n\n", body]
+        parts += _cuda(graph, kernels, body, comment, allows="_allow(" in forward)
+    parts.append("\n" + EXPECT.replace("@DEVICE@", device))
+    return "".join(parts)
+
+
+def _cuda(
+    graph: Graph,
+    kernels: Sequence[tuple[str, Region, Schedule]],
+    body: str,
+    comment: str,
+    *,
+    allows: bool,
+) -> list[str]:
+    """Return the candidate's text from its imports on: kernels of NVRTC's, then CUTLASS's."""
+    through = [one for one in kernels if through_cutlass(one[2])]
+    own = [one for one in kernels if not through_cutlass(one[2])]
+    plain = own or not through  # torch alone needs the stream too
+    maps = _maps(graph, own)
+    sources = None
+    if through:
+        sources = cuda_cutlass.emit(graph, through, comment)  # type: ignore[arg-type]  # CudaGemms
+    asks = sources is not None and "_workspace()" in sources.binding
+    loads = {"import functools"} if plain or asks else set()
+    loads |= {"import ctypes"} if maps else set()
+    loads |= set(cutlass_module.IMPORTS) if through else set()
+    parts = ["\n".join(sorted(loads)), "\n\n"]
+    parts += ["import cupy\n"] if plain else []
+    parts += ["import torch\n"]
+    parts += ["from torch.utils.cpp_extension import load_inline\n"] if through else []
+    parts += ["\n", body]
+    if plain:
+        source = emit_cuda.emit(graph, own, comment)  # type: ignore[arg-type]  # CudaSchedules
+        options = emit_cuda.options(schedule for _, _, schedule in own)
         parts += [f'\n\nCUDA_SOURCE = r"""\n{source}"""\n\nCUDA_OPTIONS = {options!r}\n']
         parts.append(CUDA_GLUE)
         if maps:
             parts.append(MAPS_GLUE)
-        if "_allow(" in forward:
+        if allows:
             parts.append(ALLOW_GLUE.replace("@PORTABLE@", str(PORTABLE_CLUSTER)))
-        for name, region, schedule in kernels:
+        for name, region, schedule in own:
             assert not isinstance(schedule, CpuSchedule | CpuGemm | CpuTranspose)
             names = [name]
             if not emit_cuda.has_one_kernel(schedule):
                 names = [o.kernel for o in emit_cuda.launches(graph, region, schedule, name)]
             parts += [f'_{one} = _module.get_function("{one}")\n' for one in names]
         parts += maps
-    parts.append("\n" + EXPECT.replace("@DEVICE@", device))
-    return "".join(parts)
+    if sources is not None:
+        parts += [cutlass_module.literals(sources), cutlass_module.GLUE]
+        parts += [cutlass_module.WORKSPACE_GLUE] if asks else []
+        if not plain:
+            parts.append(cutlass_module.STREAM_GLUE)
+    return parts
 
 
 def _maps(graph: Graph, kernels: Sequence[tuple[str, Region, Schedule]]) -> list[str]:
@@ -451,6 +485,9 @@ class _Forward:
             self.out.append(f"_kernels.{kernel}({listed})")
         else:
             assert not isinstance(schedule, CpuSchedule | CpuGemm | CpuTranspose)
+            if isinstance(schedule, CudaGemm) and through_cutlass(schedule):
+                self._start(region, schedule, kernel, pointers)
+                return
             if not isinstance(schedule, CudaSchedule) or not emit_cuda.has_one_kernel(schedule):
                 self._launch_several(region, schedule, kernel, pointers)
                 return
@@ -468,6 +505,21 @@ class _Forward:
                 f"{function}(({blocks},), ({schedule.threads},), ({listed}{tail}){shared}, "
                 "stream=stream)"
             )
+
+    def _start(self, region: Region, schedule: CudaGemm, name: str, pointers: list[str]) -> None:
+        """Start a kernel through CUTLASS, with memory for parts of tiles where it needs some."""
+        given = list(pointers)
+        if cuda_cutlass.CutlassKernel(self.graph, region, schedule, name).spread:
+            memory = self._fresh(f"{name}_parts")
+            device = f"{pointers[0].removesuffix('.data_ptr()')}.get_device()"
+            self.out.append(
+                f'{memory} = torch.empty(_workspace("{name}", {device}), dtype=torch.uint8'
+                f"{self._like()})"
+            )
+            given.append(f"{memory}.data_ptr()")
+        own = any(not through_cutlass(one) for _, one in self.kernels.values())
+        given.append("stream.ptr" if own else "stream")
+        self.out.append(f"_cutlass.{name}_start({', '.join(given)})")
 
     def _launch_several(
         self,

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kernelpro.language.cutlass_tiles import starts, through_cutlass
 from kernelpro.language.program import Program, text, with_schedules
 from kernelpro.language.rewrites import Rewritten, rewrites
 from kernelpro.language.schedule import (
@@ -20,6 +21,7 @@ from kernelpro.language.schedule import (
     target_of,
     yielding,
 )
+from kernelpro.language.tiles import CudaGemm
 from kernelpro.records import FASTER, Lesson, change_in
 
 
@@ -45,6 +47,11 @@ class Move:
         """What was changed, such as `unroll 2 -> 4`."""
         return change_in(self.rationale)
 
+
+CUTLASS = "cutlass"
+"""The move that leaves a product to CUTLASS's collectives; which kind, its strategy says."""
+
+COLLECTIVES = "the loop over the depth is CUTLASS's, whose blocks take tile after tile"
 
 FED = "tensor cores read shared memory themselves, which the copy engine fills"
 
@@ -110,10 +117,18 @@ ACTIONS: dict[str, dict[str, tuple[_Edit, ...]]] = {
         )
     },
     "larger_cluster": {
-        "cuda": (("cluster", 1, "more blocks share a row, so that each keeps less of it"),)
+        "cuda": (
+            ("cluster", 1, "more blocks share a row, so that each keeps less of it"),
+            ("cluster_m", 1, "more blocks share a tile that is copied once"),
+            ("cluster_n", 1, "more blocks share a tile that is copied once"),
+        )
     },
     "smaller_cluster": {
-        "cuda": (("cluster", -1, "fewer blocks share a row, so joining its results costs less"),)
+        "cuda": (
+            ("cluster", -1, "fewer blocks share a row, so joining its results costs less"),
+            ("cluster_m", -1, "fewer blocks wait for each other's tiles"),
+            ("cluster_n", -1, "fewer blocks wait for each other's tiles"),
+        )
     },
     "split_rows": {
         "cuda": (
@@ -204,6 +219,7 @@ ACTIONS: dict[str, dict[str, tuple[_Edit, ...]]] = {
     "whole_waves": {
         "cuda": (
             ("split_k", 1, "parts of the depth give work to idle multiprocessors"),
+            ("scheduler", "stream_k", "the depth of the last tiles is shared by all"),
             ("tile_m", -1, "smaller tiles fill the last wave"),
             ("split", 1, "smaller parts of rows fill the last wave"),
         )
@@ -215,6 +231,10 @@ ACTIONS: dict[str, dict[str, tuple[_Edit, ...]]] = {
     "wgmma": {"cuda": (("instruction", "wgmma", FED),)},
     "warp_specialisation": {"cuda": (("instruction", "wgmma", FED),)},
     "bulk_copy": {"cuda": (("instruction", "wgmma", FED),)},
+    CUTLASS: {"cuda": (("instruction", "cutlass", COLLECTIVES),)},
+    "pingpong": {
+        "cuda": (("scheduler", "pingpong", "a warp group multiplies while another finishes"),)
+    },
 }
 """The vocabulary that detectors and proposers share, as far as it is about schedules."""
 
@@ -231,6 +251,9 @@ REWRITES: dict[str, tuple[str, ...]] = {
 }
 """Actions that ask for rewrites (see `rewrites.py`)."""
 
+THROUGH_CUTLASS = frozenset({"wgmma", "warp_specialisation", "bulk_copy"})
+"""Actions that CUTLASS's kernels answer too, after our own: nvcc takes longer to build them."""
+
 
 def answers(
     action: str, program: Program, works: Sequence[Work], limits: Limits, kernel: str = ""
@@ -244,10 +267,12 @@ def answers(
         limits: of the machine.
         kernel: the kernel that the detector saw, `region0` and so on; or empty for all.
     """
-    moves: list[Move] = []
+    moves = list(_through_cutlass(program, works, limits)) if action == CUTLASS else []
     for knob, change, why in ACTIONS.get(action, {}).get(program.target, ()):
         for places in _places(len(works), kernel):
             moves += _changed(program, works, limits, places, knob, change, why)
+    if action in THROUGH_CUTLASS:
+        moves += _through_cutlass(program, works, limits)
     for rewritten in rewrites(program, limits.capability):
         if rewritten.name in REWRITES.get(action, ()):
             moves.append(rewriting(rewritten))
@@ -265,6 +290,7 @@ def neighbours(program: Program, works: Sequence[Work], limits: Limits) -> list[
         for knob, by, _ in steps(now, KNOBS[family_of(now)]):
             why = _reason(knob, by, now)
             moves += _changed(program, works, limits, (place,), knob, by, why)
+    moves += _through_cutlass(program, works, limits)
     return moves + [rewriting(rewritten) for rewritten in rewrites(program, limits.capability)]
 
 
@@ -275,6 +301,28 @@ def rewriting(rewritten: Rewritten) -> Move:
         rationale=f"{rewritten.name}: {rewritten.why}",
         strategy=rewritten.name,
     )
+
+
+def _through_cutlass(program: Program, works: Sequence[Work], limits: Limits) -> Iterator[Move]:
+    """Yield the program with each of its products left to CUTLASS, in each likely way."""
+    if not limits.cutlass:
+        return
+    for place, now in enumerate(program.schedules):
+        tiled = works[place].tiled
+        if not isinstance(now, CudaGemm) or through_cutlass(now) or tiled is None:
+            continue
+        for begun, why in starts(tiled, limits.capability, limits.shared_bytes, tf32=limits.tf32):
+            if legal(begun, [works[place]], limits):
+                continue
+            schedules = list(program.schedules)
+            schedules[place] = begun
+            where = f"kernel {place}: " if len(works) > 1 else ""
+            what = change(now, begun, "instruction")
+            yield Move(
+                program=with_schedules(program, schedules),
+                rationale=f"{where}{what}: {COLLECTIVES}; {why}",
+                strategy=f"{CUTLASS} {begun.scheduler}",
+            )
 
 
 def by_worth(moves: Sequence[Move], lessons: Sequence[Lesson]) -> list[Move]:
@@ -375,6 +423,8 @@ def _changed(
             changed = repaired(changed, works[place], knob)
         if changed is None or changed == now or legal(changed, [works[place]], limits):
             continue
+        if through_cutlass(changed) and not limits.cutlass:
+            continue  # not known to be there
         schedules[place] = changed
         strategy = strategy or _strategy(now, changed, knob)
         where = f"kernel {place}: " if len(works) > 1 and len(places) == 1 else ""

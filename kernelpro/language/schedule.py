@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from kernelpro.language.cutlass_tiles import collected, legal_cutlass
 from kernelpro.language.tiles import (
     PARTIAL_BYTES,
     TILE_CLASSES,
@@ -20,6 +21,7 @@ from kernelpro.language.tiles import (
     TileSchedule,
     grouped,
     legal_tiles,
+    plain_knobs,
 )
 from kernelpro.records import Machine
 
@@ -283,6 +285,7 @@ class Limits:
         cluster: blocks in the GPU's largest cluster; 1 where it has none.
         tf32: whether the precision policy permits float32 on tensor cores.
         capability: compute capability of the GPU, such as `9.0`; empty: not known.
+        cutlass: whether CUTLASS's headers, nvcc and ninja are there; None: not known.
     """
 
     threads: int = 0
@@ -291,6 +294,7 @@ class Limits:
     cluster: int = 0
     tf32: bool = False
     capability: str = ""
+    cutlass: bool | None = None
 
 
 UNKNOWN = Limits()
@@ -329,7 +333,12 @@ def limits_of(machine: Machine) -> Limits:
         return limits_here(machine.threads)
     capability = machine.facts.get("capability", "")
     kib, cluster = _BY_CAPABILITY.get(capability, (SHARED_BYTES >> 10, 1))
-    return Limits(shared_bytes=kib << 10, cluster=cluster, capability=capability)
+    return Limits(
+        shared_bytes=kib << 10,
+        cluster=cluster,
+        capability=capability,
+        cutlass=bool(machine.facts.get("cutlass")),
+    )
 
 
 def legal(schedule: Schedule, works: Sequence[Work], limits: Limits = UNKNOWN) -> str:
@@ -344,6 +353,18 @@ def legal(schedule: Schedule, works: Sequence[Work], limits: Limits = UNKNOWN) -
         for work in works:
             if work.tiled is None:
                 return f"knobs of a {schedule.family} do not fit this kernel"
+            if isinstance(schedule, CudaGemm) and schedule.instruction == "cutlass":
+                why = legal_cutlass(
+                    schedule,
+                    work.tiled,
+                    limits.shared_bytes,
+                    tf32=limits.tf32,
+                    capability=limits.capability,
+                    present=limits.cutlass,
+                )
+                if why:
+                    return why
+                continue
             why = legal_tiles(
                 schedule,
                 work.tiled,
@@ -434,9 +455,13 @@ def repaired(schedule: Schedule, work: Work, knob: str = "") -> Schedule:
             min_blocks=min(schedule.min_blocks, max(blocks)),
             rows=1 if schedule.cluster > 1 else schedule.rows,
         )
-    if isinstance(schedule, CudaGemm) and schedule.instruction == "wgmma":
+    if isinstance(schedule, CudaGemm):
         assert work.tiled is not None
-        return grouped(schedule, work.tiled)
+        if schedule.instruction == "wgmma":
+            return grouped(schedule, work.tiled)
+        if schedule.instruction == "cutlass":
+            return collected(schedule, work.tiled)
+        return replace(schedule, **plain_knobs())
     return schedule
 
 

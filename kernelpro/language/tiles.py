@@ -52,8 +52,12 @@ class CudaGemm:
             keeps float32 and leaves tensor cores to 16-bit floats.
         instruction: `mma` multiplies from a warp's registers; `wgmma` (compute capability 9.0)
             from shared memory that the copy engine fills: four warps (`warps_m`) multiply
-            together, `warps_n` such groups share the columns, and four more warps copy.
+            together, `warps_n` such groups share the columns, and four more warps copy. `cutlass`
+            leaves the loop over the depth to CUTLASS's collectives (`cutlass_tiles.py`).
         min_blocks: blocks per multiprocessor that the compiler must leave registers for.
+        scheduler: of CUTLASS's kernels: which warps do what, and which tile comes next.
+        cluster_m: blocks one below the other that are given their columns' tile by one copy.
+        cluster_n: blocks side by side that are given their rows' tile by one copy.
     """
 
     family: ClassVar[str] = "cuda gemm"
@@ -68,6 +72,9 @@ class CudaGemm:
     math: str = "exact"
     instruction: str = "mma"
     min_blocks: int = 1
+    scheduler: str = "cooperative"
+    cluster_m: int = 1
+    cluster_n: int = 1
 
     @property
     def threads(self) -> int:
@@ -128,12 +135,15 @@ TILE_KNOBS: dict[str, dict[str, tuple[Any, ...]]] = {
         "tile_k": (8, 16, 32, 64),
         "warps_m": (1, 2, 4),
         "warps_n": (1, 2, 4),
-        "stages": (2, 3, 4, 5),
+        "stages": (2, 3, 4, 5, 6, 7),
         "split_k": (1, 2, 4, 8, 16),
         "swizzle": (1, 2, 4, 8, 16),
         "math": ("exact", "tf32"),
-        "instruction": ("mma", "wgmma"),
+        "instruction": ("mma", "wgmma", "cutlass"),
         "min_blocks": (1, 2, 4),
+        "scheduler": ("cooperative", "pingpong", "stream_k", "multistage"),
+        "cluster_m": (1, 2, 4),
+        "cluster_n": (1, 2, 4),
     },
     "cpu transpose": {
         "vec": (4, 8, 16),
@@ -194,6 +204,8 @@ SCALAR_REGISTERS = 24  # own: the same where operands are read a step ahead, so 
 COPY_BYTES = 16  # the widest asynchronous copy
 PARTIAL_BYTES = 1 << 28
 """What parts of a split product may take in memory."""
+
+CUTLASS_KNOBS = ("scheduler", "cluster_m", "cluster_n")
 
 GROUP_ROWS = 64  # of the result, for each `wgmma` (PTX ISA 8.0)
 GROUP_COLUMNS = (64, 128, 256)  # that a group's `wgmma` may have here; PTX has every eighth
@@ -275,6 +287,12 @@ def group_registers(schedule: CudaGemm) -> tuple[int, int]:
     return given, given
 
 
+def plain_knobs() -> dict[str, Any]:
+    """Knobs of CUTLASS's kernels as they are for all others."""
+    plain = CudaGemm()
+    return {name: getattr(plain, name) for name in CUTLASS_KNOBS}
+
+
 def grouped(schedule: CudaGemm, work: Tiled, shared: int = SHARED_BYTES) -> CudaGemm:
     """Return the schedule with the other knobs as `wgmma` needs them.
 
@@ -295,6 +313,7 @@ def grouped(schedule: CudaGemm, work: Tiled, shared: int = SHARED_BYTES) -> Cuda
         tile_k=SWIZZLE_BYTES // work.item_bytes,
         warps_m=4,
         warps_n=2 if results > 128 else 1,
+        **plain_knobs(),
     )
     fitting = [
         (blocks, stages)
@@ -363,25 +382,19 @@ def _legal_cuda(
     schedule: CudaGemm, work: Tiled, shared: int, capability: str, *, tf32: bool
 ) -> str:
     tensor = tensor_cores(work, schedule)
-    if schedule.math == "tf32" and work.item_bytes != 4:
-        return "math 'tf32' is for float32; 16-bit floats run on tensor cores as they are"
-    if schedule.math == "tf32" and not tf32:
-        return "math 'tf32' needs the precision policy tf32 (--precision tf32); strict keeps exact"
-    if schedule.math == "tf32" and work.layout != "NT":
-        return (
-            "math 'tf32' needs operands whose rows lie along k: matmul(x, transpose(w)), "
-            f"not {written(work.layout)}"
-        )
+    if why := legal_math(schedule, work, tf32=tf32):
+        return why
+    for name, plain in plain_knobs().items():
+        if (value := getattr(schedule, name)) != plain:
+            return (
+                f"{name}={value!r} is for instruction 'cutlass', but the kernel has "
+                f"{schedule.instruction!r}"
+            )
     groups = schedule.instruction == "wgmma"
     if why := _legal_groups(schedule, work, capability) if groups else _legal_warps(schedule, work):
         return why
-    for name, run in zip(("left", "right"), work.runs, strict=True):
-        if tensor and run * work.item_bytes % COPY_BYTES:
-            return (
-                f"rows of the {name} operand have {run} elements of {work.item_bytes} bytes, "
-                f"which do not divide into copies of {COPY_BYTES} bytes; leave this product to "
-                "torch"
-            )
+    if tensor and (why := legal_rows(work)):
+        return why
     if (needed := shared_bytes(work, schedule)) > shared:
         return f"{schedule.stages} stages take {needed} bytes of shared memory, more than {shared}"
     if groups and schedule.min_blocks * needed > shared:
@@ -398,6 +411,37 @@ def _legal_cuda(
         return f"about {wanted} registers per thread exceed {limit}"
     if schedule.threads * schedule.min_blocks > 2048:
         return f"{schedule.min_blocks} blocks of {schedule.threads} threads exceed 2048"
+    return legal_parts(schedule, work)
+
+
+def legal_math(schedule: CudaGemm, work: Tiled, *, tf32: bool) -> str:
+    """Say why a product cannot have its `math`, or return an empty text."""
+    if schedule.math == "tf32" and work.item_bytes != 4:
+        return "math 'tf32' is for float32; 16-bit floats run on tensor cores as they are"
+    if schedule.math == "tf32" and not tf32:
+        return "math 'tf32' needs the precision policy tf32 (--precision tf32); strict keeps exact"
+    if schedule.math == "tf32" and work.layout != "NT":
+        return (
+            "math 'tf32' needs operands whose rows lie along k: matmul(x, transpose(w)), "
+            f"not {written(work.layout)}"
+        )
+    return ""
+
+
+def legal_rows(work: Tiled) -> str:
+    """Say why operands cannot be copied 16 bytes at a time, or return an empty text."""
+    for name, run in zip(("left", "right"), work.runs, strict=True):
+        if run * work.item_bytes % COPY_BYTES:
+            return (
+                f"rows of the {name} operand have {run} elements of {work.item_bytes} bytes, "
+                f"which do not divide into copies of {COPY_BYTES} bytes; leave this product to "
+                "torch"
+            )
+    return ""
+
+
+def legal_parts(schedule: CudaGemm, work: Tiled) -> str:
+    """Say why a depth cannot have its parts, or return an empty text."""
     if schedule.split_k > 1:
         if work.k < schedule.split_k * schedule.tile_k:
             return f"a depth of {work.k} has no {schedule.split_k} parts of {schedule.tile_k}"

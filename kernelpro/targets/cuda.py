@@ -1,10 +1,12 @@
 """The CUDA target: CUDA C++ through NVRTC and CuPy, on torch's tensors."""
 
+import dataclasses
 import hashlib
 import importlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -12,6 +14,7 @@ import weakref
 from functools import cached_property
 from pathlib import Path
 
+from kernelpro.code_search import files
 from kernelpro.code_search import settings as sources
 from kernelpro.code_search.settings import CodeSearchSettings
 from kernelpro.errors import TargetError
@@ -83,7 +86,8 @@ class CudaTarget:
         process is spent on it, and tells equal machine code, registers and spills. For an
         architecture that is named no GPU is needed here.
         """
-        found = declared.literals(candidate.source, ("CUDA_SOURCE", "CUDA_OPTIONS"))
+        names = ("CUDA_SOURCE", "CUDA_OPTIONS", "CUTLASS_SOURCE")
+        found = declared.literals(candidate.source, names)
         source, options = found.get("CUDA_SOURCE"), found.get("CUDA_OPTIONS", ())
         if not isinstance(source, str) or not isinstance(options, tuple):
             return None
@@ -103,7 +107,8 @@ class CudaTarget:
                     log=f"error: CUDA_OPTIONS holds {option!r}, but this GPU is sm_{arch}; code "
                     "for an architecture's own instructions runs on no other",
                 )
-        return build_cuda(self._compiler, self._built_for(architecture), source, options)
+        made = build_cuda(self._compiler, self._built_for(architecture), source, options)
+        return _beside(made, found.get("CUTLASS_SOURCE"))
 
     def _built_for(self, architecture: str) -> Device:
         arch = architecture.removeprefix("sm_")
@@ -133,7 +138,10 @@ class CudaTarget:
             "torch": str(torch.__version__),
             "visible": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
         }
-        self._machine = peaks.remembered(self.name, identity, _measure)
+        machine = peaks.remembered(self.name, identity, _measure)
+        # Not remembered with the peaks: it can be installed at any time.
+        facts = {**machine.facts, "cutlass": cutlass_here(self._device.arch)}
+        self._machine = dataclasses.replace(machine, facts=facts)
         return self._machine
 
     def worker_environment(self, scratch: Path) -> dict[str, str]:
@@ -175,6 +183,31 @@ def nvcc_environment(arch: str, tree: Path | None) -> dict[str, str]:
         # CuTe's constexpr functions run on both sides.
         told["NVCC_PREPEND_FLAGS"] = " ".join([*included, "--expt-relaxed-constexpr"])
     return told
+
+
+def cutlass_here(arch: str) -> str:
+    """Say which CUTLASS candidates can be compiled with; empty without it, nvcc or ninja.
+
+    Args:
+        arch: of the GPU, such as `90`.
+    """
+    from torch.utils import cpp_extension
+
+    tree = sources.tree(resolve("code_search", CodeSearchSettings))
+    if tree is None or "NVCC_PREPEND_FLAGS" not in nvcc_environment(arch, tree):
+        return ""
+    nvcc = os.environ.get("PYTORCH_NVCC") or Path(cpp_extension.CUDA_HOME or "", "bin", "nvcc")
+    if shutil.which(str(nvcc)) is None or not cpp_extension.is_ninja_available():
+        return ""
+    return files.version(tree) or "of unknown version"
+
+
+def _beside(build: Build, other: object) -> Build:
+    """A build whose candidate has kernels of nvcc's too: their source is part of its identity."""
+    if not isinstance(other, str) or not build.machine_code:
+        return build
+    code = hashlib.sha256(f"{build.machine_code}\0{other}".encode()).hexdigest()
+    return dataclasses.replace(build, machine_code=code[: len(build.machine_code)])
 
 
 def build_cuda(

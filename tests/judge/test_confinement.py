@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kernelpro.errors import JudgeError
-from kernelpro.judge import bubblewrap
+from kernelpro.judge import bubblewrap, environment
 from kernelpro.records import Outcome
 from tests.judge.attacks import (
     attacks_that_went_through,
@@ -78,6 +78,16 @@ def test_a_worker_that_died_while_it_waited_is_replaced(judge, kit):
     os.kill(judge.zygote._spares[0].pid, signal.SIGKILL)
     with judge.judging(kit.honest) as (evaluation, _):
         assert evaluation.outcome is Outcome.ACCEPTED, evaluation.message
+
+
+def test_headers_that_nvcc_is_told_of_are_visible_where_the_home_is_not(tmp_path):
+    tree = tmp_path / "cutlass" / "include"
+    tree.mkdir(parents=True)
+    found = environment.headers({"NVCC_PREPEND_FLAGS": f"-I{tree} --expt-relaxed-constexpr"})
+    assert found == [tree]
+    assert environment.headers({}) == []
+    words = bubblewrap.command(tmp_path / "scratch", found, device="cpu")
+    assert (words.count(str(tree)) == 2) == str(tree.resolve()).startswith(bubblewrap.HIDDEN)
 
 
 STRICT_TROUBLE = bubblewrap.trouble()
