@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kernelpro import problems, targets
+from kernelpro.cli import main
 from kernelpro.judge.judge import Judge, JudgeSettings
 from kernelpro.language import writer
 from kernelpro.language.schedule import CpuSchedule, limits_of
@@ -29,7 +30,7 @@ def reference(problem, evaluation):
     return Step(index=0, parent=None, candidate=candidate, evaluation=evaluation)
 
 
-def test_a_search_beside_torch_compile_tries_its_schedules_after_its_own_start(tmp_path):
+def test_a_search_beside_torch_compile_tries_its_schedules_after_its_own_start(tmp_path, capsys):
     problem = problems.load("row_softmax", target="cpu", sizes={"rows": 2048})
     target = targets.get("cpu")
     machine = Machine(target="cpu", device="test", threads=2, cache_bytes=1 << 20)
@@ -47,6 +48,9 @@ def test_a_search_beside_torch_compile_tries_its_schedules_after_its_own_start(t
             journal.append(reference(problem, evaluation))
         _, steps = memory.read(path)
         assert steps[0].evaluation.compiled == evaluation.compiled
+        main(["replay", str(path), "--step", "0"])
+        said = capsys.readouterr().out
+        assert "torch.compile made 1 kernel of it\n    cpp_fused__softmax_0: a looped redu" in said
         proposal = briefed(problem, machine, steps)
         start = propose(proposal)
         assert start is not None
