@@ -91,6 +91,22 @@ CASES = (
         precision="tf32",
         knobs=GROUPS + "math='tf32', tile_n=64, tile_k=32",
     ),
+    *(
+        gemm.Case(
+            name=f"tf32_{layout.lower()}",
+            m=136,
+            n=264,
+            k=104,
+            precision="tf32",
+            layout=layout,
+            knobs=GROUPS + "math='tf32', tile_k=32" + more,
+        )
+        for layout, more in (
+            ("NN", ", scheduler='pingpong', cluster_m=2"),
+            ("TT", ", cluster_n=2"),
+            ("TN", ", tile_n=64, stages=5"),
+        )
+    ),
     gemm.Case(
         name="staged", m=200, n=261, k=72, dtype="bfloat16", knobs=STAGED + "tile_k=32, stages=4"
     ),
