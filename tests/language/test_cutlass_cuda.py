@@ -219,6 +219,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]
         patch.setenv("TORCH_EXTENSIONS_DIR", str(folder / "extensions"))
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
         patch.setenv("CUTLASS_PATH", str(headers().parent))
+        major, minor = torch.cuda.get_device_capability()
+        patch.setenv("TORCH_CUDA_ARCH_LIST", f"{major}.{minor}{'a' if major >= 9 else ''}")
         with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) * 3 // 4)) as pool:
             list(pool.map(lambda path: _compiled(path, "light"), found.values()))
         yield found
