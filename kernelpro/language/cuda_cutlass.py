@@ -11,7 +11,8 @@ from typing import NamedTuple
 from kernelpro.language.cuda_expressions import TYPES
 from kernelpro.language.cuda_text import INT8, LOADS, PREAMBLE, STORES
 from kernelpro.language.cuda_tiles import TileText
-from kernelpro.language.cutlass_tiles import MULTISTAGE, PINGPONG, STREAM_K
+from kernelpro.language.cutlass_text import EXCHANGE, INCLUDES, SHARED
+from kernelpro.language.cutlass_tiles import MULTISTAGE, PINGPONG, STREAM_K, rearranged
 from kernelpro.language.emit_cuda import MAX_32_BIT
 from kernelpro.language.graph import Graph
 from kernelpro.language.regions import Region
@@ -29,142 +30,6 @@ _INSTRUCTIONS = {
     "bfloat16": "cute::SM80_16x8x16_F32BF16BF16F32_TN",
     "float16": "cute::SM80_16x8x16_F32F16F16F32_TN",
 }
-
-INCLUDES = """\
-#include <cuda_runtime.h>
-
-#include <cstdint>
-#include <stdexcept>
-#include <string>
-
-#include <cutlass/cutlass.h>
-#include <cutlass/epilogue/collective/detail.hpp>
-#include <cutlass/gemm/collective/collective_builder.hpp>
-#include <cutlass/gemm/kernel/gemm_universal.hpp>
-
-#pragma nv_diag_suppress 177  // not every kernel uses all of the functions below
-"""
-
-SHARED = r"""
-// --- what kernels through CUTLASS share ---
-
-using cute::Int;
-using cute::Layout;
-using cute::Shape;
-using cute::Stride;
-
-// CUTLASS asks every epilogue these questions. Here the answers are the same for all: it works from
-// registers, without shared memory or a workspace, and CUTLASS itself reads and writes no matrix
-// (C and D of its interface). Pointers are the tensors that it reads and writes.
-template <class Pointers> struct PlainEpilogue {
-  using DispatchPolicy = cutlass::gemm::EpilogueDefault;
-  using EpilogueSchedule = DispatchPolicy;
-  using ElementAccumulator = float;
-  using ElementC = float;
-  using ElementD = float;
-  using StrideC = Stride<int64_t, Int<1>, int64_t>;
-  using StrideD = StrideC;
-  using GmemTiledCopyC = void;
-  using GmemTiledCopyD = void;
-  struct SharedStorage {};
-  using Arguments = Pointers;
-  using Params = Pointers;
-
-  template <class Problem>
-  static Params to_underlying_arguments(const Problem&, const Arguments& given, void*) {
-    return given;
-  }
-  template <class Problem>
-  static size_t get_workspace_size(const Problem&, const Arguments&) { return 0; }
-  template <class Problem>
-  static cutlass::Status initialize_workspace(const Problem&, const Arguments&, void*, cudaStream_t,
-                                              cutlass::CudaHostAdapter* = nullptr) {
-    return cutlass::Status::kSuccess;
-  }
-  template <class Problem>
-  static bool can_implement(const Problem&, const Arguments&) { return true; }
-
-  Params params;
-  CUTLASS_HOST_DEVICE PlainEpilogue(const Params& given) : params(given) {}
-};
-
-static void check(cudaError_t status, const char* what) {
-  if (status == cudaSuccess) return;
-  (void)cudaGetLastError();
-  throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(status));
-}
-
-// Multiprocessors of the current device, over which a kernel's blocks are spread.
-static cutlass::KernelHardwareInfo hardware() {
-  static int known[64] = {};
-  cutlass::KernelHardwareInfo found;
-  check(cudaGetDevice(&found.device_id), "the current device");
-  int& count = known[found.device_id % 64];
-  if (count == 0) {
-    check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, found.device_id),
-          "its multiprocessors");
-  }
-  found.sm_count = count;
-  return found;
-}
-
-// Describes the operands to the GPU, clears the workspace, and starts a kernel on a stream.
-template <class Kernel>
-static void start(const void* entry, const typename Kernel::Arguments& given, int64_t workspace,
-                  int64_t stream) {
-  const auto on = reinterpret_cast<cudaStream_t>(stream);
-  const auto space = reinterpret_cast<void*>(workspace);
-  for (const void* operand : {(const void*)given.mainloop.ptr_A, (const void*)given.mainloop.ptr_B})
-    if (reinterpret_cast<uintptr_t>(operand) % 16 != 0)
-      throw std::invalid_argument("operands must begin at multiples of 16 bytes");
-  if (!Kernel::can_implement(given))
-    throw std::invalid_argument("CUTLASS refuses this product; it was made for other sizes");
-  if (Kernel::initialize_workspace(given, space, on) != cutlass::Status::kSuccess)
-    throw std::runtime_error("CUTLASS could not clear its workspace");
-  auto params = Kernel::to_underlying_arguments(given, space);
-  check(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             Kernel::SharedStorageSize),
-        "a block's shared memory");
-  using Cluster = typename Kernel::DispatchPolicy::ClusterShape;
-  cudaLaunchAttribute cluster;
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {unsigned(cute::size<0>(Cluster{})), unsigned(cute::size<1>(Cluster{})),
-                            1};
-  cudaLaunchConfig_t config = {};
-  config.gridDim = Kernel::get_grid_shape(params);
-  config.blockDim = Kernel::get_block_shape();
-  config.dynamicSmemBytes = Kernel::SharedStorageSize;
-  config.stream = on;
-  config.attrs = &cluster;
-  config.numAttrs = cute::size(Cluster{}) > 1 ? 1 : 0;
-  void* arguments[] = {&params};
-  check(cudaLaunchKernelExC(&config, entry, arguments), "the launch");
-}
-"""
-
-
-EXCHANGE = r"""
-// Exchanges pairs between V / 2 lanes side by side: before, lane l has pair l of each of V / 2
-// eights; after it, all pairs of eight l.
-INLINE void exchange(float (&pairs)[V], int lane) {
-#pragma unroll
-  for (int far = 1; far < V / 2; far *= 2) {
-    const bool upper = lane & far;
-#pragma unroll
-    for (int p = 0; p < V / 2; ++p) {
-      if (p & far) continue;
-#pragma unroll
-      for (int q = 0; q < 2; ++q) {
-        float& low = pairs[2 * p + q];
-        float& high = pairs[2 * (p + far) + q];
-        const float other = __shfl_xor_sync(0xffffffff, upper ? low : high, far);
-        (upper ? low : high) = other;
-      }
-    }
-  }
-}
-"""
-
 
 CutlassUse = tuple[str, Region, CudaGemm]
 """Name, what is computed, and how it runs."""
@@ -241,7 +106,11 @@ class CutlassKernel(TileText):
         super().__init__(graph, region, schedule, name)
         self.knobs = schedule
         self.dtype = graph.nodes[self.head.operands[0]].dtype
-        self.vec = self._neighbours()
+        # Of float32 rows on both sides CUTLASS computes the transpose: only the first operand may
+        # lie along the result's side.
+        self.turned = self.sizes.item_bytes == 4 and self.sizes.layout == "NN"
+        self.first, self.second = (1, 0) if self.turned else (0, 1)
+        self.vec = 1 if self.turned else self._neighbours()
         self.space = f"vectors{self.vec}"
         sizes = [region.elements, *(graph.nodes[n].numel for n in region.reads)]
         self.large = max(sizes) > MAX_32_BIT
@@ -343,11 +212,13 @@ class CutlassKernel(TileText):
     def _as_found(self) -> list[str]:
         """Hand on single sums, or the pairs in which they are found."""
         values = ", ".join(["sums(i)", "sums(i + 1)"][: self.vec])
+        row, column = ("side", "top") if self.turned else ("top", "side")
         return [
+            *(["// The transpose is computed: tiles lie along its rows."] if self.turned else []),
             "#pragma unroll",
             "for (int i = 0; i < cute::size(sums); i += V) {",
-            "  const index_t row = top + cute::get<0>(places(i));",
-            "  const index_t column = side + cute::get<1>(places(i));",
+            f"  const index_t row = {row} + cute::get<{self.first}>(places(i));",
+            f"  const index_t column = {column} + cute::get<{self.second}>(places(i));",
             "  if (row >= m || column >= columns) continue;",
             f"  const float found[V] = {{{values}}};",
             "  finish(matrix * m + row, column, found);",
@@ -397,8 +268,8 @@ class CutlassKernel(TileText):
             f"using Item = {item};",
             "using Tile = Shape<Int<TM>, Int<TN>, Int<TK>>;",
             "// Strides along the result's side, the depth, and from matrix to matrix.",
-            f"using StrideLeft = {self._stride(0)};",
-            f"using StrideRight = {self._stride(1)};",
+            f"using StrideA = {self._stride(self.first)};",
+            f"using StrideB = {self._stride(self.second)};",
         ]
 
     def _groups(self) -> list[str]:
@@ -412,15 +283,26 @@ class CutlassKernel(TileText):
             "// The loop over the depth: tiles come by the copy engine, warp groups multiply.",
             *self._types(),
             f"using Cluster = {shape};  // blocks that share tiles",
+            *self._stages(),
             "using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<",
             "    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp,",
-            f"    Item, StrideLeft, {aligned}, Item, StrideRight, {aligned}, float, Tile, Cluster,",
-            f"    cutlass::gemm::collective::StageCount<{knobs.stages}>,",
+            f"    Item, StrideA, {aligned}, Item, StrideB, {aligned}, float,",
+            "    Tile, Cluster, Stages,",
             f"    cutlass::gemm::KernelTmaWarpSpecialized{kind}>::CollectiveOp;",
             "using Kernel = cutlass::gemm::kernel::GemmUniversal<",
             "    Shape<int, int, int, int>, Mainloop,",
             "    cutlass::epilogue::collective::detail::Sm90TmaWarpSpecializedAdapter<Epilogue>,",
             f"    cutlass::gemm::{scheduler}>;",
+        ]
+
+    def _stages(self) -> list[str]:
+        """The tiles in flight, as CUTLASS's builder wants to be told."""
+        count = f"cutlass::gemm::collective::StageCount<{self.knobs.stages}>"
+        if not rearranged(self.sizes):
+            return [f"using Stages = {count};"]
+        return [
+            "// Where tiles are turned on their way the builder asks for the count by this name.",
+            f"struct Stages : {count} {{ static constexpr int bytes = {self.knobs.stages}; }};",
         ]
 
     def _multistage(self) -> list[str]:
@@ -439,7 +321,7 @@ class CutlassKernel(TileText):
             *self._operand(1),
             "using Mainloop = cutlass::gemm::collective::CollectiveMma<",
             f"    cutlass::gemm::MainloopSm80CpAsync<{knobs.stages}>, Tile,",
-            "    Item, StrideLeft, Item, StrideRight, Multiplier,",
+            "    Item, StrideA, Item, StrideB, Multiplier,",
             "    CopyLeft, LayoutLeft, ReadLeft, cute::identity,",
             "    CopyRight, LayoutRight, ReadRight, cute::identity>;",
             "using Kernel = cutlass::gemm::kernel::GemmUniversal<",
@@ -514,7 +396,8 @@ class CutlassKernel(TileText):
         """What CUTLASS is told of the sizes, the operands and the order of tiles."""
         head, knobs = self.head, self.knobs
         given = ", ".join(f"int64_t {name}" for _, name in self._fields())
-        left, right = (self._pointer_of(node) for node in head.operands)
+        a, b = (self._pointer_of(head.operands[which]) for which in (self.first, self.second))
+        sides = (head.m, head.n)
         item = f"const {self.name}_parts::Item*"
         after = ", ".join(f"({pointer}){name}" for pointer, name in self._read_after())
         lines = [
@@ -522,11 +405,12 @@ class CutlassKernel(TileText):
             f"  {kind}::Arguments all;",
             "  all.mode = cutlass::gemm::GemmUniversalMode::"
             f"{'kGemm' if head.batch == 1 else 'kBatched'};",
-            f"  all.problem_shape = {{{head.m}, {head.n}, {head.k}, {head.batch}}};",
-            f"  all.mainloop.ptr_A = ({item}){left};",
-            f"  all.mainloop.dA = {self._strides(0)};",
-            f"  all.mainloop.ptr_B = ({item}){right};",
-            f"  all.mainloop.dB = {self._strides(1)};",
+            f"  all.problem_shape = {{{sides[self.first]}, {sides[self.second]}, {head.k}, "
+            f"{head.batch}}};",
+            f"  all.mainloop.ptr_A = ({item}){a};",
+            f"  all.mainloop.dA = {self._strides(self.first)};",
+            f"  all.mainloop.ptr_B = ({item}){b};",
+            f"  all.mainloop.dB = {self._strides(self.second)};",
             f"  all.epilogue = {{{after}}};",
             "  all.hw_info = hardware();",
         ]

@@ -8,7 +8,7 @@ extension takes addresses instead of tensors, so that none of torch's headers ha
 
 from kernelpro.language.cuda_cutlass import Sources
 
-IMPORTS = ("import hashlib", "import importlib.util", "import os")
+IMPORTS = ("import hashlib", "import importlib.util", "import inspect", "import os")
 
 GLUE = '''
 
@@ -38,6 +38,8 @@ def _cutlass_folders():
 def _build():
     """Compile the kernels for this GPU, or find them as they were compiled before."""
     folders = _cutlass_folders()
+    # Where torch cannot leave out its own headers it reads them too, which takes minutes.
+    lean = "no_implicit_headers" in inspect.signature(load_inline).parameters
     words = "\\0".join([CUTLASS_SOURCE, CUTLASS_BINDING, *CUTLASS_FLAGS, *folders])
     return load_inline(
         name="cutlass_" + hashlib.sha256(words.encode()).hexdigest()[:16],
@@ -46,7 +48,7 @@ def _build():
         extra_cflags=["-O2"],
         extra_cuda_cflags=list(CUTLASS_FLAGS),
         extra_include_paths=folders,
-        no_implicit_headers=True,
+        **({"no_implicit_headers": True} if lean else {}),
     )
 
 

@@ -25,6 +25,7 @@ from kernelpro.language.tiles import (
     legal_rows,
     registers,
     tensor_cores,
+    written,
 )
 
 MULTISTAGE = "multistage"
@@ -42,6 +43,15 @@ MOST_SWIZZLE = 8  # of CUTLASS's tile schedulers
 LEAST_CAPABILITY = 8.0  # cp.async
 SWIZZLED_BYTES = (32, 64, 128, 256)
 """Of a row of a tile, as the copy engine and `wgmma` know it: once or twice 128, or a part."""
+
+
+REARRANGED_DEPTH = 32
+"""Of a tile that is turned on its way to tensor cores: a row of it is 128 bytes."""
+
+
+def rearranged(work: Tiled) -> bool:
+    """Whether CUTLASS turns tiles in shared memory: `wgmma` reads tf32 along the depth alone."""
+    return work.item_bytes == 4 and work.layout != "NT"
 
 
 def through_cutlass(schedule: object) -> bool:
@@ -117,6 +127,11 @@ def _legal_groups(schedule: CudaGemm, work: Tiled, capability: str) -> str:
     least = GROUP_ROWS if kind == PINGPONG else 2 * GROUP_ROWS
     if schedule.tile_m < least:
         return f"scheduler {kind!r} needs tile_m of {least} at least, not {schedule.tile_m}"
+    if rearranged(work) and schedule.tile_k != REARRANGED_DEPTH:
+        return (
+            f"math 'tf32' of {written(work.layout)} needs tile_k={REARRANGED_DEPTH}, not "
+            f"{schedule.tile_k}"
+        )
     if (row := schedule.tile_k * work.item_bytes) not in SWIZZLED_BYTES:
         return (
             f"tile_k={schedule.tile_k} is {row} bytes of an operand, which must be one of "
@@ -230,10 +245,11 @@ def _multistage(schedule: CudaGemm, work: Tiled) -> CudaGemm:
 def _groups(schedule: CudaGemm, work: Tiled) -> CudaGemm:
     alone = schedule.scheduler == PINGPONG
     tall = GROUP_ROWS if alone else 2 * GROUP_ROWS
+    tile_k = schedule.tile_k if schedule.tile_k * work.item_bytes in SWIZZLED_BYTES else 16
     made = replace(
         schedule,
         tile_m=max(schedule.tile_m, tall),
-        tile_k=schedule.tile_k if schedule.tile_k * work.item_bytes in SWIZZLED_BYTES else 16,
+        tile_k=REARRANGED_DEPTH if rearranged(work) else tile_k,
         warps_m=4,
         warps_n=2,
         min_blocks=1,

@@ -384,6 +384,11 @@ def _legal_cuda(
     tensor = tensor_cores(work, schedule)
     if why := legal_math(schedule, work, tf32=tf32):
         return why
+    if schedule.math == "tf32" and work.layout != "NT":
+        return (
+            "math 'tf32' needs operands whose rows lie along k: matmul(x, transpose(w)), "
+            f"not {written(work.layout)}"
+        )
     for name, plain in plain_knobs().items():
         if (value := getattr(schedule, name)) != plain:
             return (
@@ -420,11 +425,6 @@ def legal_math(schedule: CudaGemm, work: Tiled, *, tf32: bool) -> str:
         return "math 'tf32' is for float32; 16-bit floats run on tensor cores as they are"
     if schedule.math == "tf32" and not tf32:
         return "math 'tf32' needs the precision policy tf32 (--precision tf32); strict keeps exact"
-    if schedule.math == "tf32" and work.layout != "NT":
-        return (
-            "math 'tf32' needs operands whose rows lie along k: matmul(x, transpose(w)), "
-            f"not {written(work.layout)}"
-        )
     return ""
 
 

@@ -46,6 +46,12 @@ def schedule(**knobs):
         ({}, works("float32"), HOPPER, "runs on tensor cores"),
         ({}, works(k=100), HOPPER, "have 100 elements of 2 bytes, which do not divide"),
         ({"math": "tf32", "tile_k": 32}, works("float32"), HOPPER, "precision policy tf32"),
+        (
+            {"math": "tf32"},
+            works("float32", layout="TN"),
+            replace(HOPPER, tf32=True),
+            "math 'tf32' of matmul(transpose(x), w) needs tile_k=32, not 64",
+        ),
         ({"tile_m": 64}, works(), HOPPER, "'cooperative' needs tile_m of 128 at least, not 64"),
         ({"warps_n": 1}, works(), HOPPER, "needs warps_m=4, warps_n=2 and min_blocks=1"),
         ({"tile_k": 8}, works(), HOPPER, "tile_k=8 is 16 bytes of an operand"),

@@ -91,6 +91,22 @@ CASES = (
         precision="tf32",
         knobs=GROUPS + "math='tf32', tile_n=64, tile_k=32",
     ),
+    *(
+        gemm.Case(
+            name=f"tf32_{layout.lower()}",
+            m=136,
+            n=264,
+            k=104,
+            precision="tf32",
+            layout=layout,
+            knobs=GROUPS + "math='tf32', tile_k=32" + more,
+        )
+        for layout, more in (
+            ("NN", ", scheduler='pingpong', cluster_m=2"),
+            ("TT", ", cluster_n=2"),
+            ("TN", ", tile_n=64, stages=5"),
+        )
+    ),
     gemm.Case(
         name="staged", m=200, n=261, k=72, dtype="bfloat16", knobs=STAGED + "tile_k=32, stages=4"
     ),
@@ -203,6 +219,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]
         patch.setenv("TORCH_EXTENSIONS_DIR", str(folder / "extensions"))
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
         patch.setenv("CUTLASS_PATH", str(headers().parent))
+        major, minor = torch.cuda.get_device_capability()
+        patch.setenv("TORCH_CUDA_ARCH_LIST", f"{major}.{minor}{'a' if major >= 9 else ''}")
         with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) * 3 // 4)) as pool:
             list(pool.map(lambda path: _compiled(path, "light"), found.values()))
         yield found

@@ -15,7 +15,13 @@ import pytest
 from kernelpro.errors import TargetError
 from kernelpro.profiling.sass import cubin
 from kernelpro.records import Candidate
-from kernelpro.targets.cuda import CudaTarget, build_cuda, nvcc_environment, resources
+from kernelpro.targets.cuda import (
+    CudaTarget,
+    build_cuda,
+    cutlass_here,
+    nvcc_environment,
+    resources,
+)
 from kernelpro.targets.nvrtc import Compiled, Compiler, Device, whole
 
 H100 = Device(name="H100", arch="90", cupy="14", nvrtc="13.0", driver="13000")
@@ -56,6 +62,42 @@ def test_declared_source_and_options_reach_the_compiler_once():
     assert first.machine_code == second.machine_code != ""
     assert first.resources == second.resources == {"registers": 32.0, "shared_bytes": 1024.0}
     assert Path(second.binary).read_bytes() == Path("/proc/self/exe").read_bytes()
+
+
+def test_kernels_that_nvcc_compiles_count_in_a_builds_identity():
+    target = CudaTarget(Recorded())
+    flags = 'CUDA_OPTIONS = ("-std=c++17", "-DFACTOR=2.0f")'
+    alone = target.build(candidate())
+    some, more = (
+        target.build(candidate(f'{flags}\nCUTLASS_SOURCE = r"""\n{name}\n"""\n'))
+        for name in ("some", "more")
+    )
+    assert alone is not None
+    assert some is not None
+    assert more is not None
+    assert len({alone.machine_code, some.machine_code, more.machine_code}) == 3
+    again = target.build(candidate(f'{flags}\nCUTLASS_SOURCE = r"""\nsome\n"""\n'))
+    assert again is not None
+    assert again.machine_code == some.machine_code
+
+
+def test_cutlass_is_there_only_with_headers_nvcc_and_ninja(tmp_path, monkeypatch):
+    from torch.utils import cpp_extension
+
+    header = tmp_path / "include" / "cutlass" / "version.h"
+    header.parent.mkdir(parents=True)
+    header.write_text("".join(f"#define CUTLASS_{p} 4\n" for p in ("MAJOR", "MINOR", "PATCH")))
+    monkeypatch.setenv("KERNELPRO_CODE_SEARCH_ROOT", str(tmp_path))
+    monkeypatch.setenv("PYTORCH_NVCC", shutil.which("true") or "")
+    monkeypatch.setattr(cpp_extension, "is_ninja_available", lambda: True)
+    assert cutlass_here("90") == ""  # some other tree
+    (tmp_path / "include" / "cute").mkdir()
+    assert cutlass_here("90") == "CUTLASS 4.4.4"
+    monkeypatch.setattr(cpp_extension, "is_ninja_available", lambda: False)
+    assert cutlass_here("90") == ""
+    monkeypatch.setattr(cpp_extension, "is_ninja_available", lambda: True)
+    monkeypatch.setenv("PYTORCH_NVCC", str(tmp_path / "nvcc"))
+    assert cutlass_here("90") == ""
 
 
 def test_a_compile_error_is_a_value_and_is_not_kept():
