@@ -164,7 +164,7 @@ WHOLE = (
         "        return torch.softmax(torch.relu(h) * s, -1), torch.sigmoid(h)\n\n\n"
         "def get_inputs():\n"
         "    return [torch.randn(264, 512).half() / 22, torch.randn(136, 512).half(),\n"
-        "            torch.randn(264, 1).half()]\n",
+        "            torch.rand(264, 1).half() / 8]\n",  # flat rows: y is rounded to float16
         program="@cuda\n"
         "def case(x: float16[264, 512], w: float16[136, 512], s: float16[264, 1]):\n"
         "    with gemm(264, 136, 512, tile_k=64, instruction='cutlass', scheduler='stream_k'):\n"
