@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kernelpro import Candidate, Diagnosis, Proposal, hookimpl
 from kernelpro.language import moves, schedule, seeds, starts
+from kernelpro.records import Outcome, change_in
 
 if TYPE_CHECKING:
     from kernelpro.language.program import Program
@@ -25,6 +26,9 @@ ASK_AFTER = 2
 that gained nothing, and when nothing else is left. Own choice: one such try may be bad luck, and
 policies seldom spend more than a few on one parent."""
 
+_ONE_KERNEL = re.compile(r"(?:^|: )kernel \d+: ")
+"""In the rationale of a move that changes one kernel of several."""
+
 _ONE_AT_A_TIME = threading.Lock()  # torch.export and the caches of traced problems are shared
 
 
@@ -32,8 +36,9 @@ _ONE_AT_A_TIME = threading.Lock()  # torch.export and the caches of traced probl
 def propose(proposal: Proposal) -> Candidate | None:
     """Write the first kernel not tried yet: default, fewer operations, diagnosed moves, neighbours.
 
-    XX come before diagnosed moves until `ASK_AFTER`.
-        Lessons of earlier searches, where there are some, order the last two.
+    After the default comes what torch.compile chose, where it is a baseline. Where findings are
+    held back, neighbours come first until `ASK_AFTER` of them gained nothing. Lessons of earlier
+    searches, where there are some, order diagnosed moves and neighbours.
     """
     with _ONE_AT_A_TIME:
         return _propose(proposal)
@@ -47,7 +52,10 @@ def _propose(proposal: Proposal) -> Candidate | None:
     prepared = writer.prepare(problem)
     if prepared.reason:
         return None
+    idle = _without_effect(proposal)
     for move in _moves(proposal, prepared):
+        if move.change in idle and _ONE_KERNEL.search(move.rationale):
+            continue
         try:
             source = writer.write_program(problem, move.program)
         except ProgramError:
@@ -63,6 +71,18 @@ def _propose(proposal: Proposal) -> Candidate | None:
         if candidate.id not in proposal.tried:
             return candidate
     return None
+
+
+def _without_effect(proposal: Proposal) -> frozenset[str]:
+    """Changes that gave machine code which had been there when all kernels took them.
+
+    One kernel alone that takes such a change gives the same machine code again.
+    """
+    return frozenset(
+        change_in(attempt.rationale)
+        for attempt in proposal.attempts
+        if attempt.outcome is Outcome.DUPLICATE and not _ONE_KERNEL.search(attempt.rationale)
+    )
 
 
 def _moves(proposal: Proposal, prepared: "Prepared") -> Iterator[moves.Move]:

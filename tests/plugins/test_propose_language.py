@@ -4,6 +4,7 @@ import pytest
 
 from kernelpro import (
     Action,
+    Attempt,
     Candidate,
     Diagnosis,
     Evaluation,
@@ -171,6 +172,29 @@ def test_the_kernel_that_a_finding_names_is_changed_first(where):
     assert before is not None
     changed = [a != b for a, b in zip(program.schedules, before.schedules, strict=True)]
     assert changed == ([False, True] if where else [True, True])
+
+
+@pytest.mark.parametrize("outcome", [Outcome.DUPLICATE, Outcome.ACCEPTED])
+def test_a_change_that_left_all_machine_code_as_it_was_is_not_tried_on_single_kernels(outcome):
+    first = propose(proposal("mlp_two_layer"))
+    assert first is not None
+    asked = proposal(
+        "mlp_two_layer",
+        parent=first,
+        tried=frozenset({first.id}),
+        diagnoses=(asking_for("smaller_grain"),),
+    )
+    second = propose(asked)
+    assert second is not None
+    asked = replace(
+        asked,
+        tried=asked.tried | {second.id},
+        attempts=(Attempt(rationale=second.rationale, outcome=outcome, speedup=None),),
+    )
+    third = propose(asked)
+    assert third is not None
+    again = "asks to smaller_grain: kernel 0: grain" in third.rationale
+    assert again == (outcome is Outcome.ACCEPTED)
 
 
 def reactive(told, **changes):
