@@ -4,6 +4,7 @@ What the worker says of its own state is what an honest candidate's process woul
 parent sees by itself (processor time while idle, children, files) needs nobody's word.
 """
 
+import threading
 import time
 from pathlib import Path
 
@@ -56,7 +57,26 @@ def check_state(worker: WorkerProcess, findings: Findings, deadline_s: float) ->
         findings.reject(reason, f"{SENTENCES[reason]} ({', '.join(what[:MOST_WORDS])}{more})")
 
 
-def check_traces(worker: WorkerProcess, findings: Findings, scratch_bytes: int) -> None:
+class IdleWatch:
+    """Looks in a thread at how busy a process is of which nothing is asked meanwhile."""
+
+    def __init__(self, pid: int) -> None:
+        self._least = 0.0
+        self._thread = threading.Thread(target=self._look, args=(pid,), daemon=True)
+        self._thread.start()
+
+    def _look(self, pid: int) -> None:
+        self._least = _busy_while_idle(pid)
+
+    def share(self) -> float:
+        """Wait for the last look, and return the least share of the time that it was busy."""
+        self._thread.join()
+        return self._least
+
+
+def check_traces(
+    worker: WorkerProcess, findings: Findings, scratch_bytes: int, idle: IdleWatch
+) -> None:
     """Judge what an idle candidate's process still does: threads that run, children, files.
 
     Args:
@@ -64,6 +84,7 @@ def check_traces(worker: WorkerProcess, findings: Findings, scratch_bytes: int) 
         findings: where to note it.
         scratch_bytes: disk that it may have filled; the watchdog, which looks now and then, ends
             one that fills more.
+        idle: watches it since its last call.
     """
     children = _children(worker.pid)
     if children:
@@ -72,7 +93,7 @@ def check_traces(worker: WorkerProcess, findings: Findings, scratch_bytes: int) 
         )
     if disk_bytes(worker.scratch) > scratch_bytes:
         findings.reject("disk_flood", f"it wrote more than {scratch_bytes >> 20} MB of files")
-    if (share := _busy_while_idle(worker.pid)) > IDLE_SHARE:
+    if (share := idle.share()) > IDLE_SHARE:
         findings.flag(
             "busy_when_idle",
             f"between calls its process is busy for {share:.0%} of the time: a thread runs on",

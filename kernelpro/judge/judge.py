@@ -466,6 +466,7 @@ class Judge:
             with _phase(phases, "time"):
                 measured = trial.measured = trial.time(worker)
                 trial.make_room(worker)
+                idle = conduct.IdleWatch(worker.pid)
         except Failure as failure:
             return self._failed(trial, failure, worker, step)
         except torch.OutOfMemoryError:
@@ -499,7 +500,7 @@ class Judge:
         if findings.ok:
             try:
                 with _phase(phases, "judge"):
-                    share = self._check_conduct(worker, trial, findings, free)
+                    share = self._check_conduct(worker, trial, findings, free, idle)
             except Failure as failure:
                 return self._failed(trial, failure, worker, "its last answers")
         if not findings.ok:
@@ -559,12 +560,18 @@ class Judge:
         )
 
     def _check_conduct(
-        self, worker: WorkerProcess, trial: Trial, findings: Findings, free_before: int
+        self,
+        worker: WorkerProcess,
+        trial: Trial,
+        findings: Findings,
+        free_before: int,
+        idle: conduct.IdleWatch,
     ) -> float | None:
         """Judge what the candidate did besides computing; the libraries' share if asked for."""
         deadline_s = self.settings.call_deadline_s
+        idle.share()  # waited for: from here on something is asked of it
         conduct.check_state(worker, findings, deadline_s)
-        conduct.check_traces(worker, findings, trial.settings.scratch_bytes)
+        conduct.check_traces(worker, findings, trial.settings.scratch_bytes, idle)
         conduct.check_memory(worker, findings, trial.bank.held_bytes, free_before)
         policy, share = self.settings.require_custom_kernel, None
         if policy != "off" and findings.ok:

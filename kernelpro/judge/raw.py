@@ -376,7 +376,10 @@ def swap_places(salt: int, sizes: Iterable[int], swaps: int = 4) -> list[list[tu
         if size < 2:
             places.append([])
             continue
-        drawn = {draw() % size: None for _ in range(2 * swaps)}
+        drawn: dict[int, None] = {}
+        for _ in range(swaps):
+            number = draw()
+            drawn[number % size] = drawn[(number >> 32) % size] = None
         half = list(drawn)[: len(drawn) // 2 * 2]
         places.append(list(zip(half[::2], half[1::2], strict=True)))
     return places
@@ -385,16 +388,33 @@ def swap_places(salt: int, sizes: Iterable[int], swaps: int = 4) -> list[list[tu
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
+def elements(tensor: torch.Tensor) -> Any:
+    """View the elements of a dense tensor of the CPU as whole numbers, in memory order.
+
+    Returns:
+        What `swap_elements` takes, or None for a tensor on a GPU or of elements of other sizes.
+    """
+    bits = _BITS.get(tensor.element_size())
+    if tensor.device.type != "cpu" or bits is None:
+        return None
+    return memoryview(flat(tensor).view(bits).numpy())  # type: ignore[arg-type]  # mypy knows no buffers of numpy
+
+
+def swap_elements(found: Any, pairs: Sequence[tuple[int, int]]) -> None:
+    """Swap pairs of a tensor's `elements`; each place is in one pair at most."""
+    for one, two in pairs:
+        found[one], found[two] = found[two], found[one]
+
+
 def swap(tensor: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> None:
     """Swap pairs of elements of a dense tensor in place; places count in memory order."""
     if not pairs:
         return
+    if (found := elements(tensor)) is not None:
+        swap_elements(found, pairs)
+        return
     line = flat(tensor)
     to, source = [i for pair in pairs for i in pair], [i for a, b in pairs for i in (b, a)]
-    if tensor.device.type == "cpu" and (bits := _BITS.get(tensor.element_size())) is not None:
-        same = line.view(bits).numpy()  # a tenth of what indexing a tensor costs
-        same[to] = same[source]
-        return
     line[torch.tensor(to, device=tensor.device)] = line[torch.tensor(source, device=tensor.device)]
 
 

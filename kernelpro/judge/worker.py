@@ -111,6 +111,7 @@ class Worker:
         self.arguments: list[Any] = []
         self.live: list[torch.Tensor] = []
         self.swappable: list[int] = []
+        self.elements: list[Any] = []
         self.spliceable: list[int] = []
         self.dithers: dict[int, torch.Tensor] = {}
         self.result: Any = None
@@ -242,6 +243,7 @@ class Worker:
 
         self.arguments = list(raw.untree(request["sets"][0], alive))
         self.swappable = request["swappable"]
+        self.elements = [raw.elements(self.live[k]) for k in self.swappable]
         self.spliceable = request["spliceable"]
         self.dithers = {k: raw.dither_bits(self.live[k]) for k in request["dithered"]}
         self._refill(0, None)
@@ -445,8 +447,12 @@ class Worker:
             raw.refill(target.data, source, donor, cut, dither)
         if salt is not None:
             sizes = [self.live[k].numel() for k in self.swappable]
-            for k, pairs in zip(self.swappable, raw.swap_places(salt, sizes), strict=True):
-                raw.swap(self.live[k].data, pairs)
+            places = raw.swap_places(salt, sizes)
+            for k, found, pairs in zip(self.swappable, self.elements, places, strict=True):
+                if found is not None:  # looked up once: this runs between any two timed calls
+                    raw.swap_elements(found, pairs)
+                else:
+                    raw.swap(self.live[k].data, pairs)
 
     def _run(self, *, dump: bool = False) -> None:
         with torch.no_grad():

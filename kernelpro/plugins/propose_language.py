@@ -11,9 +11,8 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from kernelpro import Candidate, Diagnosis, Proposal, hookimpl
+from kernelpro import Candidate, Diagnosis, Outcome, Proposal, hookimpl
 from kernelpro.language import moves, schedule, seeds, starts
-from kernelpro.records import Outcome, change_in
 
 if TYPE_CHECKING:
     from kernelpro.language.program import Program
@@ -54,7 +53,8 @@ def _propose(proposal: Proposal) -> Candidate | None:
         return None
     idle = _without_effect(proposal)
     for move in _moves(proposal, prepared):
-        if move.change in idle and _ONE_KERNEL.search(move.rationale):
+        alone = move.change and _ONE_KERNEL.search(move.rationale)
+        if alone and any(f"{move.change}: " in why for why in idle):
             continue
         try:
             source = writer.write_program(problem, move.program)
@@ -73,16 +73,16 @@ def _propose(proposal: Proposal) -> Candidate | None:
     return None
 
 
-def _without_effect(proposal: Proposal) -> frozenset[str]:
-    """Changes that gave machine code which had been there when all kernels took them.
+def _without_effect(proposal: Proposal) -> list[str]:
+    """Rationales of changes that gave machine code which had been there when all kernels took them.
 
     One kernel alone that takes such a change gives the same machine code again.
     """
-    return frozenset(
-        change_in(attempt.rationale)
+    return [
+        attempt.rationale
         for attempt in proposal.attempts
         if attempt.outcome is Outcome.DUPLICATE and not _ONE_KERNEL.search(attempt.rationale)
-    )
+    ]
 
 
 def _moves(proposal: Proposal, prepared: "Prepared") -> Iterator[moves.Move]:
