@@ -69,6 +69,7 @@ RESERVED = frozenset(
         *("warp_top", "warp_side", "lane_row", "lane_column", "ahead", "row_of", "column_of"),
         *("left_map", "right_map", "barriers", "slots", "full", "empty"),
         *("GROUPS", "LEFT", "SLOT", "TensorMap", "u64", "operand"),
+        *("a", "fetch", "next", "free_slot", "now", "to", "STEP"),
         *(
             "params",
             "sums",

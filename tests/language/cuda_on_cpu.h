@@ -26,6 +26,7 @@ struct Index { int x; };
 static Index threadIdx, blockIdx, blockDim, gridDim;
 struct uint2 { unsigned x, y; };
 struct uint4 { unsigned x, y, z, w; };
+struct float2 { float x, y; };
 struct float4 { float x, y, z, w; };
 static unsigned __cvta_generic_to_shared(const void* p);
 static inline float __int_as_float(int x) { float y; memcpy(&y, &x, 4); return y; }

@@ -283,6 +283,34 @@ GROUPS = "instruction='wgmma', tile_k=64"
         ),
         (
             gemm.Case(
+                name="f32_nt_whole_tiles_two_steps",
+                m=64,
+                n=128,
+                k=48,
+                knobs="tile_m=64, tile_n=128, warps_m=1, warps_n=2, stages=2",
+            ),
+            1e-5,
+        ),
+        (
+            gemm.Case(
+                name="f32_nn_two_steps",
+                m=50,
+                n=132,
+                k=36,
+                layout="NN",
+                after="bias",
+                knobs="tile_m=64, tile_n=128, warps_m=1, warps_n=2, tile_k=8, stages=4",
+            ),
+            1e-5,
+        ),
+        (
+            gemm.Case(
+                name="f32_tt", m=33, n=64, k=32, layout="TT", batch=2, after="none", knobs=TINY
+            ),
+            1e-5,
+        ),
+        (
+            gemm.Case(
                 name="bf16_nt",
                 m=72,
                 n=56,
@@ -383,6 +411,22 @@ def test_the_indices_of_a_cuda_kernel_are_right(case, limit, tmp_path, needs_com
     inputs = module.get_inputs()
     wanted = module.Model()(*(tensor.double() for tensor in inputs))
     assert gemm.largest(cuda_on_cpu.run(program, inputs, tmp_path), wanted) <= limit
+
+
+def test_tensors_may_be_called_what_the_kernel_calls_its_own(tmp_path, needs_compiler):
+    names = ("a", "fetch", "next", "STEP")
+    program = parse(
+        f"@cuda\ndef case({names[0]}: float32[32, 16], {names[1]}: float32[32, 16], "
+        f"{names[2]}: float32[32], {names[3]}: float32[32, 32]):\n"
+        f"    with gemm(32, 32, 16, {TINY}):\n"
+        f"        now = matmul({names[0]}, transpose({names[1]}))\n"
+        f"        slot = now + {names[2]} * {names[3]}\n    return slot\n"
+    )
+    torch.manual_seed(3)
+    x, w, b, r = tensors = [torch.randn(n, m) for n, m in ((32, 16), (32, 16), (1, 32), (32, 32))]
+    tensors[2] = b[0]
+    found = cuda_on_cpu.run(program, tensors, tmp_path)
+    assert gemm.largest(found, x.double() @ w.double().T + b.double() * r.double()) <= 1e-5
 
 
 def test_shared_memory_beyond_the_usual_is_asked_for(tmp_path):
