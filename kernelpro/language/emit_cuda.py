@@ -9,6 +9,7 @@ files of their own: strided rows, rows that blocks share in several launches, ma
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
+from kernelpro.language import cuda_bulk
 from kernelpro.language.cuda_columns import JOIN, ColumnsKernel
 from kernelpro.language.cuda_expressions import Expressions
 from kernelpro.language.cuda_gemm import GemmKernel
@@ -35,7 +36,7 @@ from kernelpro.language.cuda_wgmma import OPTIONS as WGMMA_OPTIONS
 from kernelpro.language.cuda_wgmma import WGMMA, WgmmaKernel
 from kernelpro.language.graph import Graph
 from kernelpro.language.names import Names
-from kernelpro.language.plan import Pass, Planner, plan
+from kernelpro.language.plan import Pass, Planner, kept_rows, plan
 from kernelpro.language.regions import Region
 from kernelpro.language.schedule import OWN_SHARED_BYTES, SHARED_BYTES, CudaSchedule, Schedule
 from kernelpro.language.tiles import CudaGemm, CudaTranspose, tensor_cores
@@ -115,8 +116,9 @@ def _group(access: _Access, kernels: list[_Writer], *, large: bool) -> str:
     preamble = preamble.replace("@V@", str(access.vec))
     eight = any(k.graph.nodes[n].dtype == "int8" for k in kernels for n in k.names.parameters)
     preamble = preamble.replace("@INT8@", INT8 if eight else "")
-    preamble = preamble.replace("@LOAD@", LOADS[access.loads])
-    own = "cached" if access.loads == "read_only" else access.loads
+    loads = "cached" if access.loads == "bulk" else access.loads  # of what is not copied so
+    preamble = preamble.replace("@LOAD@", LOADS[loads])
+    own = "cached" if loads == "read_only" else loads
     preamble = preamble.replace("@OWN@", LOADS[own])
     preamble = preamble.replace("@STORE@", STORES[access.stores])
     parts = [preamble.strip()]
@@ -127,6 +129,8 @@ def _group(access: _Access, kernels: list[_Writer], *, large: bool) -> str:
         parts.append(GROUP.rstrip())
         if access.cluster > 1:
             parts.append(CLUSTER.replace("@CLUSTER@", str(access.cluster)).rstrip())
+    if any(isinstance(kernel, _Kernel) and kernel.bulk for kernel in kernels):
+        parts.append(cuda_bulk.BULK.rstrip())
     if any(isinstance(kernel, ColumnsKernel) and kernel.share > 1 for kernel in kernels):
         parts.append(JOIN.rstrip())
     if access.one_pass and (team or columns):
@@ -219,6 +223,7 @@ class _Kernel(Expressions):
         staging = schedule.staging != "none"
         self.plan = plan(graph, region, one_pass=one_pass, staging=staging, stage_loads=True)
         self.groups = _grouped(graph, region)
+        self.bulk = kept_rows(graph, self.plan) if schedule.loads == "bulk" else {}
         self.cluster = schedule.cluster
         self.lanes = schedule.threads // schedule.rows * schedule.cluster
         self.span = self.lanes * schedule.vec  # elements that a group reads at a time
@@ -349,6 +354,8 @@ class _Kernel(Expressions):
                 lines.append("float* scratch = nullptr;  // a warp needs none")
         if schedule.staging == "shared":
             lines += self._shared_stages()
+        if self.bulk:
+            lines += cuda_bulk.barriers()
         if self.cluster > 1:
             lines.append(
                 "for (index_t r = blockIdx.x / CLUSTER; r < rows; r += gridDim.x / CLUSTER) {"
@@ -364,7 +371,12 @@ class _Kernel(Expressions):
         if schedule.staging == "registers":
             for slot in range(self.plan.slots):
                 lines.append(f"  float stage{slot}[TRIPS][V];")
+        if self.bulk:
+            asked = cuda_bulk.ask(self.bulk, schedule.threads, self._pointer)
+            lines += [f"  {line}" for line in asked]
         lines += [f"  {line}" for line in self._row_body()]
+        if self.bulk:
+            lines += [f"  {line}" for line in cuda_bulk.end()]
         lines.append("}")
         return lines
 
@@ -382,18 +394,21 @@ class _Kernel(Expressions):
     def _shared_stages(self) -> list[str]:
         """Places for the rows that are kept; beyond what every block may have, one that is asked.
 
-        Neighbouring threads use neighbouring words: no two share a bank.
+        Neighbouring threads use neighbouring words: no two share a bank. Rows that are copied whole
+        lie as they do in memory, and are read a vector at a time.
         """
         per_row = self.trips * self.span // self.cluster
         slots = range(self.plan.slots)
+        aligned = "__align__(16) " if self.bulk else ""
         if not dynamic_bytes(self.graph, self.region, self.schedule):
             return [
-                f"__shared__ float stage{slot}[{self.schedule.rows}][{per_row}];" for slot in slots
+                f"__shared__ {aligned}float stage{slot}[{self.schedule.rows}][{per_row}];"
+                for slot in slots
             ]
         size = self.schedule.rows * per_row
         row = f"float (*)[{per_row}]"
         return [
-            "extern __shared__ float kept[];",
+            f"extern __shared__ {aligned}float kept[];",
             *(
                 f"float (*stage{slot})[{per_row}] = reinterpret_cast<{row}>(kept + {slot * size});"
                 for slot in slots
@@ -436,7 +451,11 @@ class _Kernel(Expressions):
 
     def _step(self, one: Pass) -> list[str]:
         lines = []
-        for load in one.loads:
+        came = {load: slot for load, slot in one.staged if load in self.bulk}
+        if came:
+            lines.append("landing_wait(landed + t, phase);")
+        read = [load for load in one.loads if load not in came]
+        for load in read:
             lines.append(f"float {self.names.value(load)}_[V];")
             name = self.names.value(load)
             lines.append(f"{self._load(load)}({name}_, {self._pointer(load)});")
@@ -445,14 +464,15 @@ class _Kernel(Expressions):
         lines.append("for (int k = 0; k < V; ++k) {")
         count = self.schedule.accumulators
         which = "0" if count == 1 else f"(t * V + k) % {count}"
-        for load in one.loads:
+        for load in read:
             name = self.names.value(load)
             lines.append(f"  const float {name} = {name}_[k];")
-        for value, slot in one.unstaged:
+        for value, slot in (*one.unstaged, *came.items()):
             lines.append(f"  const float {self._name(value)} = {self._stage(slot)};")
         lines += [f"  const float v{n} = {self._expression(n)};" for n in one.nodes]
         for value, slot in one.staged:
-            lines.append(f"  {self._stage(slot)} = {self._name(value)};")
+            if value not in came:
+                lines.append(f"  {self._stage(slot)} = {self._name(value)};")
         lines += [f"  {line}" for line in self._accumulated(one, which)]
         lines += [f"  out{n}[k] = v{n};" for n in one.outputs]
         lines.append("}")
@@ -463,6 +483,8 @@ class _Kernel(Expressions):
         return lines
 
     def _stage(self, slot: int) -> str:
+        if self.bulk:
+            return f"stage{slot}[0][t * PIECE + threadIdx.x * V + k]"
         if self.schedule.staging == "shared":
             if self.cluster > 1:
                 return f"stage{slot}[0][(t * V + k) * THREADS + threadIdx.x]"

@@ -230,7 +230,12 @@ ACTIONS: dict[str, dict[str, tuple[_Edit, ...]]] = {
     "matrix_units": {"cuda": (("math", "tf32", "tensor cores, as the precision policy permits"),)},
     "wgmma": {"cuda": (("instruction", "wgmma", FED),)},
     "warp_specialisation": {"cuda": (("instruction", "wgmma", FED),)},
-    "bulk_copy": {"cuda": (("instruction", "wgmma", FED),)},
+    "bulk_copy": {
+        "cuda": (
+            ("instruction", "wgmma", FED),
+            ("loads", "bulk", "the copy engine brings rows, which takes no registers"),
+        )
+    },
     CUTLASS: {"cuda": (("instruction", "cutlass", COLLECTIVES),)},
     "pingpong": {
         "cuda": (("scheduler", "pingpong", "a warp group multiplies while another finishes"),)

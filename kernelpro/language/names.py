@@ -70,6 +70,7 @@ RESERVED = frozenset(
         *("left_map", "right_map", "barriers", "slots", "full", "empty"),
         *("GROUPS", "LEFT", "SLOT", "TensorMap", "u64", "operand"),
         *("a", "fetch", "next", "free_slot", "now", "to", "STEP"),
+        *("landed", "phase", "PIECE", "bytes", "bulk_copy", "in_shared", "kept"),
         *(
             "params",
             "sums",

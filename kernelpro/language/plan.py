@@ -273,6 +273,19 @@ def _slots(
     return slots, len(free_from)
 
 
+def kept_rows(graph: Graph, made: Plan) -> dict[Load, int]:
+    """Return the rows of float32 that are kept as they are read, with their slot."""
+    return {
+        value: slot
+        for one in made.passes
+        for value, slot in one.staged
+        if isinstance(value, Load)
+        and value in one.loads
+        and value.columns
+        and graph.nodes[value.node].dtype == "float32"
+    }
+
+
 def work(graph: Graph, region: Region, target: str) -> Work:
     """Summarise a region for the resource model."""
     stage_loads = target == "cuda"
@@ -293,6 +306,7 @@ def work(graph: Graph, region: Region, target: str) -> Work:
         mapped=not any(graph.nodes[n].kind in ("reduce", "gather") for n in region.nodes),
         online=bool(Planner(graph, region, one_pass=True).online),
         slots={name: made.slots for name, made in plans.items()},
+        copied=frozenset(name for name, made in plans.items() if kept_rows(graph, made)),
         reductions=max(len(p.reductions) + 2 * len(p.online) for p in plans["multi"].passes),
         tensors=len(vectors),
         item_bytes=(max(items), min(items)),

@@ -70,7 +70,8 @@ class CudaSchedule:
         passes: `one`: the sum of exponentials is found online, with the largest element; `multi`.
         staging: where values that a later pass needs again are kept.
         stores: `streaming` marks written lines as first to leave the cache.
-        loads: `read_only` uses the read-only path, `streaming` marks lines as first to leave.
+        loads: `read_only` uses the read-only path, `streaming` marks lines as first to leave,
+            `bulk` has the copy engine bring rows that are kept in shared memory.
         min_blocks: blocks per multiprocessor that the compiler must leave registers for.
         cluster: blocks that share a row and join its results through each other's shared memory.
         split: blocks that share a row and join its results through memory, a launch for each pass.
@@ -119,7 +120,7 @@ KNOBS: dict[str, dict[str, tuple[Any, ...]]] = {
         "passes": ("multi", "one"),
         "staging": ("none", "registers", "shared"),
         "stores": ("normal", "streaming"),
-        "loads": ("cached", "read_only", "streaming"),
+        "loads": ("cached", "read_only", "streaming", "bulk"),
         "min_blocks": (1, 2, 4, 8),
         "cluster": (1, 2, 4, 8, 16),
         "split": (1, 2, 4, 8, 16, 32, 64, 128, 256),
@@ -204,7 +205,14 @@ def yielding(schedule: Schedule, knob: str) -> Schedule:
 
     A row is either kept on chip by a block or a cluster, or shared in several launches.
     """
-    if not isinstance(schedule, CudaSchedule) or schedule.split == 1:
+    if not isinstance(schedule, CudaSchedule):
+        return schedule
+    if schedule.loads == "bulk":
+        if knob == "loads":
+            return replace(schedule, rows=1, split=1, staging="shared")
+        if knob in ("rows", "split", "staging"):
+            schedule = replace(schedule, loads="cached")
+    if schedule.split == 1:
         return schedule
     if knob == "split":
         return replace(schedule, rows=1, staging="none", cluster=1)
@@ -229,6 +237,7 @@ class Work:
         output_bytes: bytes written.
         operators: how many it replaces.
         tiled: of a `gemm` or `transpose`: its matrices.
+        copied: values of `passes` with which rows of float32 are kept as they are read.
     """
 
     rows: int
@@ -244,6 +253,7 @@ class Work:
     operators: int = 1
     inner: int = 1
     tiled: Tiled | None = None
+    copied: frozenset[str] = frozenset()
 
     @property
     def lanes(self) -> int:
@@ -264,6 +274,9 @@ OWN_SHARED_BYTES = 1024  # own: what joining results takes, and what the driver 
 
 PORTABLE_CLUSTER = 8
 """Blocks of a cluster that every card with clusters runs; more must be asked (CUDA C++ guide)."""
+
+BULK_ELEMENTS = 4  # float32, which are 16 bytes: sizes of bulk copies, PTX ISA 8.0
+BULK_CAPABILITY = 9.0
 
 LEAST_ACROSS = 8  # own: threads side by side, so that they read whole sectors of 32 bytes
 LEAST_THREADS = 128  # own: of a block that is made smaller, so that four warps hide latency
@@ -405,6 +418,8 @@ def adapted(schedule: Schedule, work: Work) -> Schedule:
     if not work.reductions or work.inner > 1:
         schedule = replace(schedule, accumulators=1)
     if isinstance(schedule, CudaSchedule):
+        if schedule.loads == "bulk" and _no_bulk(schedule, work):
+            schedule = replace(schedule, loads="cached")
         if work.mapped or work.inner == 1:
             schedule = replace(schedule, share=1)
         if work.mapped:
@@ -594,6 +609,32 @@ def _legal_split(schedule: CudaSchedule, works: Sequence[Work]) -> str:
     return ""
 
 
+def _no_bulk(schedule: CudaSchedule, work: Work) -> str:
+    """Say why rows of a region cannot be brought by the copy engine, or return an empty text."""
+    if schedule.staging != "shared" or work.inner > 1:
+        return "loads 'bulk' brings rows to shared memory; it needs staging='shared' of a rowwise"
+    if schedule.passes not in work.copied:
+        return (
+            "loads 'bulk' brings rows of float32 that are kept as they are read, of which is none"
+        )
+    if schedule.rows > 1:
+        return f"loads 'bulk' brings one row to a block, not {schedule.rows}"
+    if work.columns % BULK_ELEMENTS:
+        return f"rows of {work.columns} elements are no multiple of the 16 bytes of loads 'bulk'"
+    return ""
+
+
+def _legal_bulk(schedule: CudaSchedule, works: Sequence[Work], limits: Limits) -> str:
+    if schedule.loads != "bulk":
+        return ""
+    if limits.capability and float(limits.capability) < BULK_CAPABILITY:
+        return (
+            f"loads 'bulk' asks the copy engine of compute capability {BULK_CAPABILITY}, but the "
+            f"GPU has {limits.capability}"
+        )
+    return next((why for work in works if (why := _no_bulk(schedule, work))), "")
+
+
 def _legal_cuda(schedule: CudaSchedule, works: Sequence[Work], limits: Limits) -> str:
     lanes = schedule.threads // schedule.rows
     if lanes < 32:
@@ -611,7 +652,8 @@ def _legal_cuda(schedule: CudaSchedule, works: Sequence[Work], limits: Limits) -
             return "strided rows are shared by `share` threads and `split` blocks, not otherwise"
         if schedule.accumulators > 1:
             return "neighbouring rows are reduced side by side; unroll instead of accumulators"
-    if reason := _legal_split(schedule, works) or _legal_cluster(schedule, works, limits):
+    reason = _legal_split(schedule, works) or _legal_cluster(schedule, works, limits)
+    if reason := reason or _legal_bulk(schedule, works, limits):
         return reason
     most_shared = (limits.shared_bytes or MOST_SHARED_BYTES) - OWN_SHARED_BYTES
     limit = _register_limit(schedule)

@@ -11,6 +11,7 @@ from types import MappingProxyType
 import torch
 
 from kernelpro.language import emit_cuda
+from kernelpro.language.cuda_bulk import BULK
 from kernelpro.language.cuda_tiles import Launch, TensorMap
 from kernelpro.language.cuda_tiles_text import TENSOR
 from kernelpro.language.cuda_wgmma import WGMMA
@@ -23,6 +24,7 @@ from kernelpro.language.tiles import CudaGemm, CudaTranspose
 
 HEADER = Path(__file__).with_name("cuda_on_cpu.h")
 WARP_GROUPS = Path(__file__).with_name("wgmma_on_cpu.h")
+ROWS = Path(__file__).with_name("bulk_on_cpu.h")
 OPERANDS = {"bf16": "bf16", "f16": "f16", "tf32": "float"}
 ELEMENTS = """
 template <> float element<bf16>(const unsigned* words, int at) {
@@ -39,6 +41,7 @@ def translated(source: str) -> str:
     """Replace what only a GPU understands: inline assembly, and dynamic shared memory."""
     source = source.replace(TENSOR.strip(), ELEMENTS)
     source = source.replace(WGMMA.strip(), WARP_GROUPS.read_text())
+    source = source.replace(BULK.strip(), ROWS.read_text())
     source = re.sub(
         r'(_multiply\(.*?\) \{)\n  asm volatile\("wgmma\.mma_async\.sync\.aligned\.m64n\d+k\d+'
         r'\.f32\.(\w+)\..*?, 1, 1, 1(?:, (\d), (\d))?;".*?\n\}',
@@ -67,10 +70,12 @@ def translated(source: str) -> str:
     source = re.sub(
         r'asm volatile\("cp.async.wait_group.*?"memory"\);', "emulated_wait<PENDING>();", source
     )
-    source = source.replace(
-        "extern __shared__ float kept[];",
+    source = re.sub(
+        r"extern __shared__ (__align__\(16\) )?float kept\[\];",
         "float* const kept = reinterpret_cast<float*>(shared_memory);",
+        source,
     )
+    source = re.sub(r"__shared__ __align__\((\d+)\)", r"alignas(\1) static", source)
     source = re.sub(r"extern __shared__.*", "unsigned char* const shared = shared_memory;", source)
     source = source.replace("#pragma unroll\n", "")
     assert "asm" not in source, source[source.index("asm") - 300 :][:600]
