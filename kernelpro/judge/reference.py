@@ -206,15 +206,15 @@ class Reference:
         step = -(-rows // parts)
         whole: list[torch.Tensor] = []
         for first in range(0, rows, step):
-            cut = partial(_cut, rows=rows, first=first, last=first + step)
-            some = raw.map_tensors(list(value), cut)
+            part_of = partial(_cut, rows=rows, first=first, last=first + step)
+            some = raw.map_tensors(list(value), part_of)
             try:
                 own = [t.detach() for t in raw.tensors_in(self._native_call(some)[2])]
             except torch.OutOfMemoryError:
                 raise
             except Exception:
                 return None  # the module minds
-            if not _are_alike(own, [cut(t) for t in native]):
+            if not _are_alike(own, [part_of(t) for t in native]):
                 return None
             wide = self._wide_call(some, own)
             if self.double is None:
@@ -224,7 +224,7 @@ class Reference:
                 for t, w in zip(native, wide, strict=True)
             ]
             for target, part in zip(whole, wide, strict=True):
-                cut(target).copy_(part)
+                part_of(target).copy_(part)
             del own, wide
         return whole
 

@@ -306,7 +306,7 @@ def work(graph: Graph, region: Region, target: str) -> Work:
         mapped=not any(graph.nodes[n].kind in ("reduce", "gather") for n in region.nodes),
         online=bool(Planner(graph, region, one_pass=True).online),
         slots={name: made.slots for name, made in plans.items()},
-        copied=frozenset(name for name, made in plans.items() if kept_rows(graph, made)),
+        copied=tuple(name for name, made in plans.items() if kept_rows(graph, made)),
         reductions=max(len(p.reductions) + 2 * len(p.online) for p in plans["multi"].passes),
         tensors=len(vectors),
         item_bytes=(max(items), min(items)),

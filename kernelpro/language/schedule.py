@@ -253,7 +253,7 @@ class Work:
     operators: int = 1
     inner: int = 1
     tiled: Tiled | None = None
-    copied: frozenset[str] = frozenset()
+    copied: tuple[str, ...] = ()
 
     @property
     def lanes(self) -> int:

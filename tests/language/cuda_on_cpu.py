@@ -75,8 +75,8 @@ def translated(source: str) -> str:
         "float* const kept = reinterpret_cast<float*>(shared_memory);",
         source,
     )
-    source = re.sub(r"__shared__ __align__\((\d+)\)", r"alignas(\1) static", source)
     source = re.sub(r"extern __shared__.*", "unsigned char* const shared = shared_memory;", source)
+    source = re.sub(r"__shared__ __align__\((\d+)\)", r"alignas(\1) static", source)
     source = source.replace("#pragma unroll\n", "")
     assert "asm" not in source, source[source.index("asm") - 300 :][:600]
     return source
