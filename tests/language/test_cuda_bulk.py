@@ -35,6 +35,13 @@ TWO_ROWS = parse(
 )
 
 
+def emitted(program):
+    lowered = lower(program)
+    (schedule,) = lowered.schedules
+    assert isinstance(schedule, CudaSchedule)
+    return emit_cuda.emit(lowered.graph, [("region0", lowered.regions[0], schedule)], "test")
+
+
 def why(program, limits=HOPPER):
     return legal(program.schedules[0], lower(program).works, limits)
 
@@ -59,10 +66,7 @@ def test_rows_that_are_brought_give_what_rows_that_are_read_give(knobs, tmp_path
 
 def test_several_tensors_of_a_row_are_brought_together(tmp_path, needs_compiler):
     assert not why(TWO_ROWS)
-    source = emit_cuda.emit(
-        lower(TWO_ROWS).graph, [("region0", lower(TWO_ROWS).regions[0], TWO_ROWS.schedules[0])], ""
-    )
-    assert "2 * bytes" in source
+    assert "2 * bytes" in emitted(TWO_ROWS)
     generator = torch.Generator().manual_seed(2)
     x, r, w = (torch.randn(*s, generator=generator) for s in ((5, 200), (5, 200), (200,)))
     found = cuda_on_cpu.run(TWO_ROWS, [x, r, w], tmp_path)
@@ -94,8 +98,10 @@ def test_it_is_legal_where_the_capability_is_not_known_and_on_later_cards():
 def test_knobs_that_exclude_each_other_give_way():
     plain = CudaSchedule(rows=4, staging="registers")
     bulk = yielding(jump(plain, "loads", "bulk"), "loads")
+    assert isinstance(bulk, CudaSchedule)
     assert (bulk.loads, bulk.rows, bulk.staging) == ("bulk", 1, "shared")
     again = yielding(jump(bulk, "staging", "registers"), "staging")
+    assert isinstance(again, CudaSchedule)
     assert (again.loads, again.staging) == ("cached", "registers")
 
 
@@ -117,11 +123,8 @@ def test_nvcc_takes_it_with_and_without_a_cluster(tmp_path):
     alone = softmax(64, 8192, f"threads=512, {KNOBS}")
     for number, one in enumerate((program, alone)):
         assert not why(one)
-        lowered = lower(one)
         path = tmp_path / f"rows{number}.cu"
-        path.write_text(
-            emit_cuda.emit(lowered.graph, [("region0", lowered.regions[0], one.schedules[0])], "")
-        )
+        path.write_text(emitted(one))
         command = [nvcc, "-arch=sm_90", "-std=c++17", "-ptx", str(path), "-o", str(path) + ".ptx"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[:2000]
