@@ -15,6 +15,7 @@ from kernelpro.language.cutlass_text import EXCHANGE, INCLUDES, SHARED
 from kernelpro.language.cutlass_tiles import MULTISTAGE, PINGPONG, STREAM_K, rearranged
 from kernelpro.language.emit_cuda import MAX_32_BIT
 from kernelpro.language.graph import Graph
+from kernelpro.language.plan import ITEM_BYTES
 from kernelpro.language.regions import Region
 from kernelpro.language.tiles import COPY_BYTES, CudaGemm
 
@@ -25,7 +26,6 @@ FLAGS = ("-O2", "-DNDEBUG", "--expt-relaxed-constexpr")
 """nvcc's flags: assertions cost registers, and CuTe's constexpr functions run on both sides."""
 
 _ITEMS = {"bfloat16": "cutlass::bfloat16_t", "float16": "cutlass::half_t", "float32": "float"}
-_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "bool": 1, "int8": 1, "int64": 8}
 _INSTRUCTIONS = {
     "bfloat16": "cute::SM80_16x8x16_F32BF16BF16F32_TN",
     "float16": "cute::SM80_16x8x16_F32F16F16F32_TN",
@@ -124,7 +124,7 @@ class CutlassKernel(TileText):
         """
         nodes = [self.graph.nodes[load.node] for load in self.plan.loads if load.columns]
         nodes += [self.graph.nodes[output] for output in self.region.outputs]
-        widest = max(_BYTES[node.dtype] for node in nodes)
+        widest = max(ITEM_BYTES[node.dtype] for node in nodes)
         most = 2 if self.knobs.scheduler == MULTISTAGE else 8
         fitting = (n for n in (8, 4, 2) if n <= most and n * widest <= COPY_BYTES)
         return next((n for n in fitting if self.head.n % n == 0), 1)

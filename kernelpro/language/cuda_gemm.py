@@ -157,23 +157,29 @@ class GemmKernel(TileKernel):
         known = ", ".join("true" if each else "false" for each in whole)
         return f"{name}::copy<{wide}, THREADS, {known}>({slot}, {place}, {limits});"
 
-    def _loop(self) -> list[str]:
-        """The walk along the depth: copies run STAGES - 1 tiles ahead."""
+    def _first_copies(self) -> list[str]:
+        """Which warp a thread is of; the copies of a tile, and those of the first ones."""
         return [
+            "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
+            f"const int warp_top = warp / {self.knobs.warps_n} * WM, "
+            f"warp_side = warp % {self.knobs.warps_n} * WN;",
             "auto copy = [&](int slot, index_t from_k) {",
             f"  {self._copy(0)}",
             f"  {self._copy(1)}",
             "};",
-            "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
-            f"const int warp_top = warp / {self.knobs.warps_n} * WM, "
-            f"warp_side = warp % {self.knobs.warps_n} * WN;",
-            "float acc[WM / 16][WN / 8][4] = {};  // tiles of 16 x 8 elements",
             "const int tiles = (int)((end - start + TK - 1) / TK);",
             "#pragma unroll",
             "for (int t = 0; t < STAGES - 1; ++t) {",
             "  if (t < tiles) copy(t, start + (index_t)t * TK);",
             "  copies_commit();",
             "}",
+        ]
+
+    def _loop(self) -> list[str]:
+        """The walk along the depth: copies run STAGES - 1 tiles ahead."""
+        return [
+            *self._first_copies(),
+            "float acc[WM / 16][WN / 8][4] = {};  // tiles of 16 x 8 elements",
             "for (int t = 0; t < tiles; ++t) {",
             "  copies_wait<STAGES - 2>();  // tile t has come",
             "  __syncthreads();  // for all threads; and all are done with the slot filled next",

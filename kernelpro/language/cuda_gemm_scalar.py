@@ -22,14 +22,8 @@ class ScalarGemmKernel(GemmKernel):
     def _loop(self) -> list[str]:
         """The walk along the depth: copies run STAGES - 1 tiles ahead, registers one step."""
         return [
-            "auto copy = [&](int slot, index_t from_k) {",
-            f"  {self._copy(0)}",
-            f"  {self._copy(1)}",
-            "};",
+            *self._first_copies(),
             "// A warp's threads are 4 rows of 8; each has WM / 4 x WN / 8 elements.",
-            "const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;",
-            f"const int warp_top = warp / {self.knobs.warps_n} * WM, "
-            f"warp_side = warp % {self.knobs.warps_n} * WN;",
             "const int lane_row = lane / 8, lane_column = lane % 8;",
             f"auto row_of = [&](int i) {{ return warp_top + {self._place_of(0)}; }};",
             f"auto column_of = [&](int j) {{ return warp_side + {self._place_of(1)}; }};",
@@ -43,12 +37,6 @@ class ScalarGemmKernel(GemmKernel):
             *(f"  {line}" for which in (0, 1) for line in self._fetch(which)),
             "};",
             "auto next = [&](int slot) { return slot + 1 == STAGES ? 0 : slot + 1; };",
-            "const int tiles = (int)((end - start + TK - 1) / TK);",
-            "#pragma unroll",
-            "for (int t = 0; t < STAGES - 1; ++t) {",
-            "  if (t < tiles) copy(t, start + (index_t)t * TK);",
-            "  copies_commit();",
-            "}",
             "copies_wait<STAGES - 2>();  // the first tile has come",
             "__syncthreads();            // for all threads",
             "fetch(0, 0, 0);",

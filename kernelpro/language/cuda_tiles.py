@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from kernelpro.language.cuda_expressions import Expressions
 from kernelpro.language.graph import Graph
 from kernelpro.language.names import Names
-from kernelpro.language.plan import Planner, plan
-from kernelpro.language.regions import Head, Region
-from kernelpro.language.tiles import CudaGemm, CudaTranspose, Tiled
+from kernelpro.language.plan import Planner, matrices, plan
+from kernelpro.language.regions import Region
+from kernelpro.language.tiles import CudaGemm, CudaTranspose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,20 +59,6 @@ class Launch:
     maps: tuple[TensorMap, ...] = ()
 
 
-def sizes(graph: Graph, head: Head) -> Tiled:
-    """Return a kernel's matrices."""
-    return Tiled(
-        kind=head.kind,
-        batch=head.batch,
-        m=head.m,
-        n=head.n,
-        k=head.k,
-        layout=head.layout,
-        item_bytes=4 if graph.nodes[head.operands[0]].dtype == "float32" else 2,
-        tensors=0,
-    )
-
-
 class TileText(Expressions):
     """What all of them share: the region's names, and what follows the matrices' own operator."""
 
@@ -85,7 +71,7 @@ class TileText(Expressions):
         self.names = Names(graph, region)
         self.planner = Planner(graph, region, one_pass=False)
         self.plan = plan(graph, region, one_pass=False, staging=False, stage_loads=False)
-        self.sizes = sizes(graph, self.head)
+        self.sizes = matrices(graph, self.head, 0)
         self.vec = 1
 
     def _constants(self) -> list[str]:

@@ -30,13 +30,13 @@ from kernelpro.language.cuda_text import (
     STORES,
     TEAM,
 )
-from kernelpro.language.cuda_tiles import Launch, TileKernel, TransposeKernel, sizes
+from kernelpro.language.cuda_tiles import Launch, TileKernel, TransposeKernel
 from kernelpro.language.cuda_tiles_text import COPIES, TENSOR
 from kernelpro.language.cuda_wgmma import OPTIONS as WGMMA_OPTIONS
 from kernelpro.language.cuda_wgmma import WGMMA, WgmmaKernel
 from kernelpro.language.graph import Graph
 from kernelpro.language.names import Names
-from kernelpro.language.plan import Pass, Planner, kept_rows, plan
+from kernelpro.language.plan import Pass, Planner, kept_rows, matrices, plan
 from kernelpro.language.regions import Region
 from kernelpro.language.schedule import OWN_SHARED_BYTES, SHARED_BYTES, CudaSchedule, Schedule
 from kernelpro.language.tiles import CudaGemm, CudaTranspose, tensor_cores
@@ -162,7 +162,7 @@ def _tile_kernel(
 ) -> TileKernel:
     if isinstance(schedule, CudaGemm):
         assert region.head is not None
-        if not tensor_cores(sizes(graph, region.head), schedule):
+        if not tensor_cores(matrices(graph, region.head, 0), schedule):
             return ScalarGemmKernel(graph, region, schedule, name)
         kind = WgmmaKernel if schedule.instruction == "wgmma" else GemmKernel
         return kind(graph, region, schedule, name)

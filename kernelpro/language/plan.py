@@ -8,7 +8,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 from kernelpro.language.graph import Graph
-from kernelpro.language.regions import Load, Region
+from kernelpro.language.regions import Head, Load, Region
 from kernelpro.language.schedule import Work
 from kernelpro.language.tiles import Tiled
 
@@ -16,6 +16,9 @@ Value = int | Load
 """A node of the region, or a tensor's element at the row and column."""
 
 Source = Value | float
+
+ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "bool": 1, "int64": 8, "int8": 1}
+"""Bytes of an element of the types that kernels read and write."""
 
 COSTS = {"div": 4, "sqrt": 4, "rsqrt": 6, "reciprocal": 4} | dict.fromkeys(
     ["exp", "expm1", "log", "log1p", "tanh", "erf", "sigmoid", "sin", "cos"], 12
@@ -273,6 +276,26 @@ def _slots(
     return slots, len(free_from)
 
 
+def matrices(graph: Graph, head: Head, tensors: int) -> Tiled:
+    """Return a product's or transpose's matrices.
+
+    Args:
+        graph: the operators.
+        head: the product or transpose.
+        tensors: how many are read and written elementwise.
+    """
+    return Tiled(
+        kind=head.kind,
+        batch=head.batch,
+        m=head.m,
+        n=head.n,
+        k=head.k,
+        layout=head.layout,
+        item_bytes=ITEM_BYTES[graph.nodes[head.operands[0]].dtype],
+        tensors=tensors,
+    )
+
+
 def kept_rows(graph: Graph, made: Plan) -> dict[Load, int]:
     """Return the rows of float32 that are kept as they are read, with their slot."""
     return {
@@ -293,10 +316,9 @@ def work(graph: Graph, region: Region, target: str) -> Work:
         name: plan(graph, region, one_pass=name == "one", staging=True, stage_loads=stage_loads)
         for name in ("multi", "one")
     }
-    sizes = {"float32": 4, "bfloat16": 2, "float16": 2, "bool": 1, "int64": 8, "int8": 1}
     vectors = [load.node for load in plans["multi"].loads if load.columns]
     vectors += [n for n in region.outputs if n in region.full]
-    items = [sizes[graph.nodes[n].dtype] for n in vectors] or [4]
+    items = [ITEM_BYTES[graph.nodes[n].dtype] for n in vectors] or [4]
     head = region.head
     return Work(
         rows=region.rows,
@@ -311,19 +333,8 @@ def work(graph: Graph, region: Region, target: str) -> Work:
         tensors=len(vectors),
         item_bytes=(max(items), min(items)),
         output_bytes=sum(
-            graph.nodes[n].numel * sizes[graph.nodes[n].dtype] for n in region.outputs
+            graph.nodes[n].numel * ITEM_BYTES[graph.nodes[n].dtype] for n in region.outputs
         ),
         operators=len(region.nodes),
-        tiled=None
-        if head is None
-        else Tiled(
-            kind=head.kind,
-            batch=head.batch,
-            m=head.m,
-            n=head.n,
-            k=head.k,
-            layout=head.layout,
-            item_bytes=sizes[graph.nodes[head.operands[0]].dtype],
-            tensors=len(vectors),
-        ),
+        tiled=None if head is None else matrices(graph, head, len(vectors)),
     )
