@@ -33,7 +33,10 @@ def get_init_inputs():
 @pytest.mark.parametrize("name", ["plugins", "profiling", "search"])
 def test_root_folder_is_a_link_to_the_subpackage(name):
     if not (REPO / name).is_symlink():
-        pytest.skip("this checkout was made without symbolic links")
+        pytest.skip(
+            "this checkout was made without symbolic links; "
+            "git config core.symlinks true, and check out again"
+        )
     assert (REPO / name).resolve() == (REPO / "kernelpro" / name).resolve()
 
 

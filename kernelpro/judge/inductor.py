@@ -7,6 +7,7 @@ baseline is timed whether it can be read or not.
 """
 
 import ast
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -223,7 +224,7 @@ def cpp_kernel(name: str, text: str, threads: int) -> dict[str, Any] | None:
     nests = list(_nests(text))
     if not nests:
         return None
-    largest = max(nests, key=lambda nest: _product(size for size, _, _ in nest.values()))
+    largest = max(nests, key=lambda nest: math.prod(size for size, _, _ in nest.values()))
     region = _THREADS.search(text)
     choices = {
         "lanes": max(step for nest in nests for _, step, _ in nest.values()),
@@ -258,13 +259,6 @@ def _nests(text: str) -> Iterator[dict[str, tuple[int, int, int]]]:
         inner = True
     if around:
         yield around
-
-
-def _product(sizes: Iterable[int]) -> int:
-    product = 1
-    for size in sizes:
-        product *= size
-    return product
 
 
 # --- names ------------------------------------------------------------------------------------

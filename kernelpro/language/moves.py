@@ -278,9 +278,9 @@ def answers(
             moves += _changed(program, works, limits, places, knob, change, why)
     if action in THROUGH_CUTLASS:
         moves += _through_cutlass(program, works, limits)
-    for rewritten in rewrites(program, limits.capability):
-        if rewritten.name in REWRITES.get(action, ()):
-            moves.append(rewriting(rewritten))
+    if wanted := REWRITES.get(action, ()):  # each rewrite lowers the program, which takes a while
+        found = rewrites(program, limits.capability)
+        moves += [rewriting(rewritten) for rewritten in found if rewritten.name in wanted]
     # Programs hold lists, so their text tells them apart.
     return list({text(move.program): move for move in reversed(moves)}.values())[::-1]
 

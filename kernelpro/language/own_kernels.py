@@ -83,22 +83,35 @@ def biases_after(program: Program) -> Program:
     That kernel reads all of the product anyway, while a product with a bias is slower than without.
     Products that are read by others than one kernel stay as they are.
     """
-    from kernelpro.language.lower import lower, types
+    from kernelpro.language.lower import types
     from kernelpro.language.parse import ProgramError
 
     try:
         known = types(program)
     except ProgramError:
         return program
-    for place in range(len(program.stages) - 1):
+    places = range(len(program.stages) - 1)
+    together = program
+    for place in places:
+        together = _bias_after(together, place, known) or together
+    if together is program or _fits_together(together):
+        return together
+    for place in places:
         changed = _bias_after(program, place, known)
-        if changed is not None:
-            try:
-                lower(changed)
-            except ProgramError:
-                continue
+        if changed is not None and _fits_together(changed):
             program = changed
     return program
+
+
+def _fits_together(program: Program) -> bool:
+    from kernelpro.language.lower import lower
+    from kernelpro.language.parse import ProgramError
+
+    try:
+        lower(program)
+    except ProgramError:
+        return False
+    return True
 
 
 def _bias_after(program: Program, place: int, known: Mapping[str, Type]) -> Program | None:

@@ -12,7 +12,9 @@ from kernelpro import exemplars
 from kernelpro.targets import declared
 from tests.exemplars.emulation import build, launch
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+pytestmark = pytest.mark.skipif(
+    shutil.which("g++") is None, reason="g++ is not on PATH (apt install g++)"
+)
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,8 @@ from kernelpro import (
 )
 
 needs_compiler = pytest.mark.skipif(
-    not (shutil.which("g++") and shutil.which("objdump")), reason="g++ or objdump is not installed"
+    not (shutil.which("g++") and shutil.which("objdump")),
+    reason="g++ or objdump is not on PATH (apt install g++ binutils)",
 )
 
 

@@ -36,7 +36,7 @@ class ModelNew(torch.nn.Module):
 
 
 def test_torch_and_nvml_of_a_process_mean_the_card_that_it_was_given():
-    pytest.importorskip("pynvml", reason="needs nvidia-ml-py, which asks NVML")
+    pytest.importorskip("pynvml", reason="needs NVML's package: pip install nvidia-ml-py")
     last = cards()[-1]
     done = subprocess.run(
         [sys.executable, "-c", ASK],

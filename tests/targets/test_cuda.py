@@ -194,7 +194,10 @@ def test_extensions_are_built_for_this_gpu_and_find_cutlass(tmp_path):
     assert told["NVCC_PREPEND_FLAGS"] == f"-I{tmp_path}/include --expt-relaxed-constexpr"
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on PATH")
+@pytest.mark.skipif(
+    shutil.which("nvcc") is None,
+    reason="nvcc is not on PATH; install the CUDA toolkit, which needs no GPU",
+)
 def test_nvcc_finds_headers_of_the_tree(tmp_path):
     header = tmp_path / "tree" / "include" / "cute" / "tensor.hpp"
     header.parent.mkdir(parents=True)
