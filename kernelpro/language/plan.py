@@ -297,13 +297,14 @@ def matrices(graph: Graph, head: Head, tensors: int) -> Tiled:
 
 
 def kept_rows(graph: Graph, made: Plan) -> dict[Load, int]:
-    """Return the rows of float32 that are kept as they are read, with their slot."""
+    """Return the rows of float32 that the first pass keeps as they are read, with their slot.
+
+    Those of a later pass may lie where an earlier one still keeps others.
+    """
     return {
         value: slot
-        for one in made.passes
-        for value, slot in one.staged
+        for value, slot in made.passes[0].staged
         if isinstance(value, Load)
-        and value in one.loads
         and value.columns
         and graph.nodes[value.node].dtype == "float32"
     }

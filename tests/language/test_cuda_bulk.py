@@ -76,6 +76,22 @@ def test_several_tensors_of_a_row_are_brought_together(tmp_path, needs_compiler)
     torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-7)
 
 
+def test_a_row_that_takes_another_ones_place_is_read_when_it_is_wanted(tmp_path, needs_compiler):
+    program = parse(
+        "@cuda\ndef p(x: float32[5, 256], r: float32[5, 256]):\n"
+        f"    with rowwise(5, 256, vec=2, threads=32, {KNOBS}):\n"
+        "        m = sum(x)\n        t = sum(r * (x - m))\n        y = r * t\n    return y\n"
+    )
+    assert not why(program)
+    assert emitted(program).count("bulk_copy(&stage") == 1
+    generator = torch.Generator().manual_seed(3)
+    x, r = (torch.randn(5, 256, generator=generator) for _ in range(2))
+    found = cuda_on_cpu.run(program, [x, r], tmp_path)
+    x, r = x.double(), r.double()
+    wanted = r * (r * (x - x.sum(-1, keepdim=True))).sum(-1, keepdim=True)
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("program", "limits", "words"),
     [
