@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from kernelpro.language.aten_reductions import reduce_all
+from kernelpro.language.aten_reductions import MOST_PLACES, reduce_all
 from kernelpro.language.builder import Arguments, Builder, NotCovered, Rule
 from kernelpro.language.graph import Use
 
@@ -27,6 +27,12 @@ def _nll(b: Builder, logarithms: int, a: Arguments) -> int:
     loss = b.pointwise("where", kept, b.pointwise("neg", picked), 0.0)
     if (reduction := a["reduction"]) == 0:
         return loss
+    if b.shared_rows and node.dtype == "float32" and rows <= MOST_PLACES:
+        total = b.reduce("sum", loss, b.rows(loss, -1))
+        if reduction == 2:
+            return total
+        ones = b.pointwise("where", kept, 1.0, 0.0)
+        return b.pointwise("div", total, b.reduce("sum", ones, b.rows(ones, -1)))
     total = b.add(
         kind="library",
         op="torch.sum",

@@ -146,8 +146,15 @@ class Expressions:
             lines.append(f"float acc{node}[{count}] = {{{', '.join([neutral] * count)}}};")
         return lines + [f"Online online{total}[{count}];" for _, total in one.online]
 
-    def _accumulated(self, one: Pass, which: str) -> list[str]:
-        """Take an element into one of the partial results."""
+    def _accumulated(self, one: Pass, which: str, batch: str = "") -> list[str]:
+        """Take an element into one of the partial results.
+
+        Args:
+            one: the pass.
+            which: of the partial results.
+            batch: place of the element among those that go into an online result together; empty:
+                each goes by itself.
+        """
         lines = []
         for node in one.reductions:
             combine = COMBINE[self.graph.nodes[node].op]
@@ -156,8 +163,23 @@ class Expressions:
             lines.append(f"{acc} = {combine}({acc}, {self._name(source)});")
         for largest, total in one.online:
             (source,) = self.planner.sources(largest)
-            lines.append(f"online_add(online{total}[{which}], {self._name(source)});")
+            if batch:
+                lines.append(f"batch{total}[{batch}] = {self._name(source)};")
+            else:
+                lines.append(f"online_add(online{total}[{which}], {self._name(source)});")
         return lines
+
+    def _batches(self, one: Pass) -> list[str]:
+        """Places for elements that go into online results together: U vectors of a thread."""
+        return [f"float batch{total}[U * V];" for _, total in one.online]
+
+    def _skipped(self, one: Pass) -> list[str]:
+        """What stands in a batch for a vector beyond the row: no element is less."""
+        return [f"none(batch{total} + u * V);" for _, total in one.online]
+
+    def _batched(self, one: Pass) -> list[str]:
+        """Take the batches into the online results."""
+        return [f"online_add(online{total}[0], batch{total});" for _, total in one.online]
 
     def _joined(
         self, one: Pass, count: int, across: str, team: str, online: str = "online_end"

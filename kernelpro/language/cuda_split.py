@@ -13,8 +13,9 @@ from kernelpro.language.cuda_expressions import COMBINE, NEUTRAL, Expressions
 from kernelpro.language.cuda_tiles import Launch
 from kernelpro.language.graph import Graph
 from kernelpro.language.names import Names
-from kernelpro.language.plan import Pass, Plan, Planner, Source, plan
+from kernelpro.language.plan import Pass, Plan, Planner, Source, Value, plan
 from kernelpro.language.regions import Load, Region
+from kernelpro.language.ring import part_of
 from kernelpro.language.schedule import CudaSchedule
 
 WARP = 32
@@ -89,7 +90,7 @@ class SplitKernel(InParts, Expressions):
     """Writes one region whose rows are shared by `split` blocks each.
 
     Attributes:
-        schedule: how it runs; nothing is staged.
+        schedule: how it runs.
         name: of the region; its kernels' names begin with it.
         part: elements of a part, in whole accesses of a warp; the last may have fewer.
         even: whether the last has as many.
@@ -100,9 +101,9 @@ class SplitKernel(InParts, Expressions):
         self.names = Names(graph, region)
         one_pass = schedule.passes == "one"
         self.planner = Planner(graph, region, one_pass=one_pass)
-        self.plan = plan(graph, region, one_pass=one_pass, staging=False, stage_loads=False)
-        access = WARP * schedule.vec
-        self.part = -(-region.columns // (schedule.split * access)) * access
+        keeps = schedule.staging != "none"
+        self.plan = plan(graph, region, one_pass=one_pass, staging=keeps, stage_loads=keeps)
+        self.part = part_of(region.columns, schedule.split, schedule.vec)
         self.even = self.part * schedule.split == region.columns
         results = [n for one in self.plan.passes for n in results_of(one)]
         self.places = {node: place for place, node in enumerate(results)}
@@ -136,7 +137,7 @@ class SplitKernel(InParts, Expressions):
             f"{'' if self.even else '; the last part has fewer'}",
             f"constexpr int THREADS = {schedule.threads};",
         ]
-        if schedule.unroll > 1:
+        if schedule.unroll > 1 or one.online:
             body.append(f"constexpr int U = {schedule.unroll};  // vectors in flight per thread")
         if joins and schedule.threads > WARP:
             body.append(f"__shared__ float scratch[THREADS / {WARP}];")
@@ -164,10 +165,7 @@ class SplitKernel(InParts, Expressions):
         sources += [s for largest, _ in one.online for s in self.planner.sources(largest)]
         lines = self._places()
         lines += self._known([*sources, *one.outputs, *rows], results_of(one))
-        if rows:
-            lines.append("if (part == 0 && threadIdx.x == 0) {")
-            lines += [f"  convert({self.names.pointers[n]}[r], v{n});" for n in rows]
-            lines.append("}")
+        lines += self._written(rows)
         lines += self._accumulators(one, count)
         lines += self._steps(one, count)
         lines += self._joined(one, count, "across", "THREADS", "online_part")
@@ -176,6 +174,16 @@ class SplitKernel(InParts, Expressions):
             lines += [f"  found({self.places[n]})[part] = v{n};" for n in results]
             lines.append("}")
         return lines
+
+    def _written(self, rows: Sequence[int]) -> list[str]:
+        """Write outputs with one value a row, once a row."""
+        if not rows:
+            return []
+        return [
+            "if (part == 0 && threadIdx.x == 0) {",
+            *(f"  convert({self.names.pointers[n]}[r], v{n});" for n in rows),
+            "}",
+        ]
 
     def _places(self) -> list[str]:
         return [
@@ -186,9 +194,10 @@ class SplitKernel(InParts, Expressions):
     def _steps(self, one: Pass, count: int) -> list[str]:
         """The loop over a part: some vectors are read, then all of them are computed with."""
         schedule = self.schedule
-        several = schedule.unroll > 1
+        batched = bool(one.online) and count == 1
+        several = schedule.unroll > 1 or batched
         whole = self.part % (schedule.unroll * schedule.threads * schedule.vec) == 0
-        check = [] if self.even and whole else ["if (c >= end) break;"]
+        sure = self.even and whole
         index = "[u]" if several else ""
         loads, compute = [], []
         for load in one.loads:
@@ -201,7 +210,10 @@ class SplitKernel(InParts, Expressions):
             name = self.names.value(load)
             compute.append(f"  const float {name} = {name}_{index}[k];")
         compute += [f"  const float v{n} = {self._expression(n)};" for n in one.nodes]
-        compute += [f"  {line}" for line in self._accumulated(one, "0" if count == 1 else which)]
+        accumulated = self._accumulated(
+            one, "0" if count == 1 else which, "u * V + k" if batched else ""
+        )
+        compute += [f"  {line}" for line in accumulated]
         compute += [f"  out{n}[k] = v{n};" for n in one.outputs]
         compute.append("}")
         for node in one.outputs:
@@ -215,14 +227,21 @@ class SplitKernel(InParts, Expressions):
                 *(f"  {line}" for line in (*loads, *compute)),
                 "}",
             ]
-        return [
+        lines = [
             "for (index_t first = start + threadIdx.x * V; first < end; "
             "first += U * THREADS * V) {",
             *arrays,
-            *_unrolled([*check, *loads]),
-            *_unrolled([*check, *compute]),
-            "}",
         ]
+        if batched:
+            lines += [f"  {line}" for line in self._batches(one)]
+        skip = [*self._skipped(one), "continue;"] if batched else ["break;"]
+        place = ["const index_t c = first + u * (THREADS * V);"]
+        for inner, beyond in ((loads, ["break;"]), (compute, skip)):
+            check = [] if sure else beyond_row("c >= end", beyond)
+            lines += unrolled([*place, *check, *inner])
+        if batched:
+            lines += [f"  {line}" for line in self._batched(one)]
+        return [*lines, "}"]
 
     def _end(self, outputs: Sequence[int]) -> str:
         body = [
@@ -240,12 +259,12 @@ class SplitKernel(InParts, Expressions):
 
     # --- what a row's parts share -------------------------------------------------------------
 
-    def _known(self, wanted: Iterable[Source], own: Sequence[int]) -> list[str]:
+    def _known(self, wanted: Iterable[Source], own: Sequence[Value]) -> list[str]:
         """Say what a kernel must know of the row before it can compute what is wanted.
 
         Args:
             wanted: values that it computes, or that those are made of.
-            own: reductions that it is about to find itself.
+            own: reductions that it is about to find itself, and values that it has kept.
         """
         seen, rows = needed(self.graph, self.planner, self.places, wanted, own)
         pair_of = pairs(self.plan.passes)
@@ -294,7 +313,7 @@ def needed(
     planner: Planner,
     places: Mapping[int, int],
     wanted: Iterable[Source],
-    own: Sequence[int],
+    own: Sequence[Value],
 ) -> tuple[set[Source], set[int]]:
     """Find what a kernel must know of its rows before it can compute what is wanted.
 
@@ -303,7 +322,7 @@ def needed(
         planner: of the region.
         places: reductions that earlier kernels have left in memory.
         wanted: values that it computes, or that those are made of.
-        own: reductions that it is about to find itself.
+        own: reductions that it is about to find itself, and values that it has kept.
 
     Returns:
         All values on the way, and those of them that are one a row.
@@ -329,11 +348,18 @@ def needed(
     return seen, rows
 
 
-def _unrolled(inner: Iterable[str]) -> list[str]:
+def unrolled(inner: Iterable[str]) -> list[str]:
+    """Return the loop over a thread's U vectors."""
     return [
         "#pragma unroll",
         "  for (int u = 0; u < U; ++u) {",
-        "    const index_t c = first + u * (THREADS * V);",
         *(f"    {line}" for line in inner),
         "  }",
     ]
+
+
+def beyond_row(condition: str, then: Sequence[str]) -> list[str]:
+    """Return what is done with a vector that lies beyond the row."""
+    if len(then) == 1:
+        return [f"if ({condition}) {then[0]}"]
+    return [f"if ({condition}) {{", *(f"  {line}" for line in then), "}"]

@@ -63,8 +63,19 @@ template <class T> INLINE void store(T* to, const float (&from)[V]) {
 
 INLINE float add(float a, float b) { return a + b; }
 INLINE float mul(float a, float b) { return a * b; }
-INLINE float maximum(float a, float b) { return a > b || a != a ? a : b; }  // NaN wins
-INLINE float minimum(float a, float b) { return a < b || a != a ? a : b; }  // NaN wins
+#if __CUDA_ARCH__ >= 800  // one instruction; NaN wins
+INLINE float maximum(float a, float b) {
+  asm("max.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
+  return a;
+}
+INLINE float minimum(float a, float b) {
+  asm("min.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
+  return a;
+}
+#else
+INLINE float maximum(float a, float b) { return a > b || a != a ? a : b; }
+INLINE float minimum(float a, float b) { return a < b || a != a ? a : b; }
+#endif
 INLINE float relu(float x) { return x < 0.0f ? 0.0f : x; }
 INLINE float logistic(float x) { return 1.0f / (1.0f + expf(-x)); }
 """
@@ -152,6 +163,20 @@ INLINE void online_add(Online& o, const Online& other) {
   o.sum = o.sum * expf(o.largest - larger) + other.sum * expf(other.largest - larger);
   o.largest = larger;
 }
+// Elements that come together need one rescaling.
+template <int N> INLINE void online_add(Online& o, const float (&x)[N]) {
+  float larger = o.largest;
+#pragma unroll
+  for (int k = 0; k < N; ++k) larger = maximum(larger, x[k]);
+  o.sum *= expf(o.largest - larger);
+#pragma unroll
+  for (int k = 0; k < N; ++k) o.sum += expf(x[k] - larger);
+  o.largest = larger;
+}
+INLINE void none(float* x) {
+#pragma unroll
+  for (int k = 0; k < V; ++k) x[k] = -INF;
+}
 INLINE void online_end(const Online& o, float& largest, float& sum) {
   sum = o.sum;
   largest = sum == 0.0f ? -INF : o.largest;  // where 0, every element was
@@ -179,13 +204,16 @@ INLINE float across_parts(const float* found, float neutral) {
 }
 """
 
-ONLINE_PARTS = r"""
+ONLINE_PART = r"""
 // A part leaves both as they are: only of a whole row is it known whether they are numbers.
 template <int LANES>
 INLINE void online_part(const Online& o, float& largest, float& sum, float* scratch) {
   largest = across<LANES, maximum>(o.largest, LEAST, scratch);
   sum = across<LANES, add>(o.sum * expf(o.largest - largest), 0.0f, scratch);
 }
+"""
+
+ONLINE_PARTS = r"""
 template <int PARTS>
 INLINE void online_parts(const float* largest_found, const float* sum_found, float& largest,
                          float& sum) {

@@ -47,6 +47,8 @@ class Launch:
             for each piece.
         shared_bytes: dynamic shared memory of a block.
         partial: float32 elements of memory between two kernels, or 0.
+        team: blocks that share a row and tell each other what they find, so that all blocks run at
+            the same time; `partial` is then of each of them, and starts as zeros. 0: none do.
         maps: tensors for the copy engine, given after the pointers.
     """
 
@@ -56,6 +58,7 @@ class Launch:
     per_multiprocessor: int = 0
     shared_bytes: int = 0
     partial: int = 0
+    team: int = 0
     maps: tuple[TensorMap, ...] = ()
 
 

@@ -14,7 +14,8 @@ from kernelpro.language.cuda_columns import JOIN, ColumnsKernel
 from kernelpro.language.cuda_expressions import Expressions
 from kernelpro.language.cuda_gemm import GemmKernel
 from kernelpro.language.cuda_gemm_scalar import ScalarGemmKernel
-from kernelpro.language.cuda_split import SplitKernel
+from kernelpro.language.cuda_kept_parts import ONLINE_TOLD, TOLD, KeptPartsKernel
+from kernelpro.language.cuda_split import SplitKernel, beyond_row, unrolled
 from kernelpro.language.cuda_split_columns import ONLINE_PARTS as ONLINE_COLUMN_PARTS
 from kernelpro.language.cuda_split_columns import PARTS as COLUMN_PARTS
 from kernelpro.language.cuda_split_columns import SplitColumnsKernel
@@ -24,6 +25,7 @@ from kernelpro.language.cuda_text import (
     INT8,
     LOADS,
     ONLINE,
+    ONLINE_PART,
     ONLINE_PARTS,
     PARTS,
     PREAMBLE,
@@ -83,7 +85,7 @@ def emit(graph: Graph, kernels: Iterable[CudaKernel], comment: str) -> str:
             if region.inner > 1:
                 kind = SplitColumnsKernel if schedule.split > 1 else ColumnsKernel
             elif schedule.split > 1:
-                kind = SplitKernel
+                kind = _of_parts(schedule)
             groups.setdefault(access, []).append(kind(graph, region, schedule, name))
         else:
             kernel = _tile_kernel(graph, region, schedule, name)
@@ -129,7 +131,8 @@ def _group(access: _Access, kernels: list[_Writer], *, large: bool) -> str:
         parts.append(GROUP.rstrip())
         if access.cluster > 1:
             parts.append(CLUSTER.replace("@CLUSTER@", str(access.cluster)).rstrip())
-    if any(isinstance(kernel, _Kernel) and kernel.bulk for kernel in kernels):
+    together = any(isinstance(kernel, KeptPartsKernel) for kernel in kernels)
+    if together or any(isinstance(kernel, _Kernel) and kernel.bulk for kernel in kernels):
         parts.append(cuda_bulk.BULK.rstrip())
     if any(isinstance(kernel, ColumnsKernel) and kernel.share > 1 for kernel in kernels):
         parts.append(JOIN.rstrip())
@@ -143,7 +146,13 @@ def _group(access: _Access, kernels: list[_Writer], *, large: bool) -> str:
         parts.append(COLUMN_PARTS.rstrip())
         if access.one_pass:
             parts.append(ONLINE_COLUMN_PARTS.rstrip())
-    if split:
+    if split and access.one_pass:
+        parts.append(ONLINE_PART.rstrip())
+    if together:
+        parts.append(TOLD.rstrip())
+        if access.one_pass:
+            parts.append(ONLINE_TOLD.rstrip())
+    if any(type(kernel) is SplitKernel for kernel in kernels):
         parts.append(PARTS.rstrip())
         if access.one_pass:
             parts.append(ONLINE_PARTS.rstrip())
@@ -176,12 +185,17 @@ def launches(
     if isinstance(schedule, CudaSchedule):
         if region.inner > 1:
             return SplitColumnsKernel(graph, region, schedule, name).launches()
-        return SplitKernel(graph, region, schedule, name).launches()
+        return _of_parts(schedule)(graph, region, schedule, name).launches()
     return _tile_kernel(graph, region, schedule, name).launches()
 
 
+def _of_parts(schedule: CudaSchedule) -> type[SplitKernel]:
+    """Return what writes a region whose rows are shared by blocks."""
+    return KeptPartsKernel if schedule.staging == "shared" else SplitKernel
+
+
 def has_one_kernel(schedule: CudaSchedule | CudaGemm | CudaTranspose) -> bool:
-    """Whether a region is one kernel, over `grid`; others have `launches`."""
+    """Whether a region is one kernel of blocks that know of no others; others have `launches`."""
     return isinstance(schedule, CudaSchedule) and schedule.split == 1
 
 
@@ -433,23 +447,57 @@ class _Kernel(Expressions):
         count = self.schedule.accumulators
         lines = [f"// Pass {position + 1} over the row: {self._purpose(one)}."]
         lines += self._accumulators(one, count)
-        registers = self.schedule.staging == "registers" and self.plan.slots
-        lines.append(f"#pragma unroll {'TRIPS' if registers else self.schedule.unroll}")
-        lines.append("for (int t = 0; t < TRIPS; ++t) {")
-        lines.append("  const index_t c = (index_t)(t * LANES + lane) * V;")
-        if self.region.columns % self.span:
-            lines.append("  if (c >= columns) break;")
-            if registers:  # a break would keep the loop from being unrolled
-                lines[-1] = "  if (c < columns) {"
-        lines += [f"  {line}" for line in self._step(one)]
-        if registers and self.region.columns % self.span:
-            lines.append("  }")
-        lines.append("}")
+        lines += self._batch_loop(one) if one.online and count == 1 else self._loop(one)
         if self.cluster == 1:
             return lines + self._joined(one, count, "across", "LANES")
         return lines + self._joined(one, count, "across_cluster", "THREADS")
 
-    def _step(self, one: Pass) -> list[str]:
+    @property
+    def _fixed(self) -> bool:
+        """Whether the loops over a row must be unrolled: what registers keep has fixed places."""
+        return self.schedule.staging == "registers" and bool(self.plan.slots)
+
+    def _loop(self, one: Pass) -> list[str]:
+        """The loop over a row, a vector at a time."""
+        step = [f"  {line}" for line in self._step(one)]
+        if self.region.columns % self.span == 0:
+            beyond: list[str] = []
+        elif self._fixed:  # a break would keep the loop from being unrolled
+            beyond, step = [], ["  if (c < columns) {", *step, "  }"]
+        else:
+            beyond = ["  if (c >= columns) break;"]
+        return [
+            f"#pragma unroll {'TRIPS' if self._fixed else self.schedule.unroll}",
+            "for (int t = 0; t < TRIPS; ++t) {",
+            "  const index_t c = (index_t)(t * LANES + lane) * V;",
+            *beyond,
+            *step,
+            "}",
+        ]
+
+    def _batch_loop(self, one: Pass) -> list[str]:
+        """The loop over a row where U vectors at a time go into the online results."""
+        count = min(self.schedule.unroll, self.trips)
+        conditions = ["t >= TRIPS"] if self.trips % count else []
+        conditions += ["c >= columns"] if self.region.columns % self.span else []
+        skip = [*self._skipped(one), "continue;"]
+        inner = [
+            "const int t = first + u;",
+            "const index_t c = (index_t)(t * LANES + lane) * V;",
+            *(beyond_row(" || ".join(conditions), skip) if conditions else ()),
+            *self._step(one, "u * V + k"),
+        ]
+        return [
+            f"constexpr int U = {count};  // vectors at a time",
+            *(["#pragma unroll"] if self._fixed else ()),
+            "for (int first = 0; first < TRIPS; first += U) {",
+            *(f"  {line}" for line in self._batches(one)),
+            *unrolled(inner),
+            *(f"  {line}" for line in self._batched(one)),
+            "}",
+        ]
+
+    def _step(self, one: Pass, batch: str = "") -> list[str]:
         lines = []
         came = {load: slot for load, slot in one.staged if load in self.bulk}
         if came:
@@ -473,7 +521,7 @@ class _Kernel(Expressions):
         for value, slot in one.staged:
             if value not in came:
                 lines.append(f"  {self._stage(slot)} = {self._name(value)};")
-        lines += [f"  {line}" for line in self._accumulated(one, which)]
+        lines += [f"  {line}" for line in self._accumulated(one, which, batch)]
         lines += [f"  out{n}[k] = v{n};" for n in one.outputs]
         lines.append("}")
         for node in one.outputs:

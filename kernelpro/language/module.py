@@ -17,6 +17,7 @@ from kernelpro.language.graph import Graph, uses
 from kernelpro.language.names import Names
 from kernelpro.language.regions import Region, Stage
 from kernelpro.language.schedule import (
+    OWN_SHARED_BYTES,
     PORTABLE_CLUSTER,
     SHARED_BYTES,
     CpuSchedule,
@@ -86,6 +87,19 @@ def _blocks(device, pieces, per_multiprocessor):
     return min(pieces, per_multiprocessor * count)
 '''
 )
+
+TEAMS_GLUE = '''
+
+@functools.lru_cache(maxsize=64)
+def _teams(device, pieces, per_multiprocessor, team):
+    """Return the number of blocks that run at the same time: whole teams, one for each row."""
+    blocks = _blocks(device, pieces, per_multiprocessor) // team * team
+    if not blocks:
+        raise ValueError(
+            f"{team} blocks must run at the same time, but cuda:{device} has room for fewer"
+        )
+    return blocks
+'''
 
 ALLOW_GLUE = '''
 
@@ -237,6 +251,8 @@ def _cuda(
         parts.append(CUDA_GLUE)
         if maps:
             parts.append(MAPS_GLUE)
+        if any(_together(schedule) for _, _, schedule in own):
+            parts.append(TEAMS_GLUE)
         if allows:
             parts.append(ALLOW_GLUE.replace("@PORTABLE@", str(PORTABLE_CLUSTER)))
         for name, region, schedule in own:
@@ -252,6 +268,11 @@ def _cuda(
         if not plain:
             parts.append(cutlass_module.STREAM_GLUE)
     return parts
+
+
+def _together(schedule: Schedule) -> bool:
+    """Whether a kernel's blocks all run at the same time."""
+    return isinstance(schedule, CudaSchedule) and schedule.split > 1 and schedule.staging != "none"
 
 
 def _maps(graph: Graph, kernels: Sequence[tuple[str, Region, Schedule]]) -> list[str]:
@@ -536,24 +557,35 @@ class _Forward:
                 f"_{name}_{each.name}.at({self.names[each.operand]}.data_ptr())"
                 for each in one.maps
             ]
+            function, blocks = f"_{one.kernel}", str(one.blocks)
+            device = f"{pointers[0].removesuffix('.data_ptr()')}.get_device()"
+            if one.per_multiprocessor:
+                blocks = f"_blocks({device}, {one.blocks}, {one.per_multiprocessor})"
+            size, made, together = f"{one.partial}", "empty", ""
+            if one.team:
+                blocks = self._fresh(f"{name}_blocks")
+                self.out.append(
+                    f"{blocks} = _teams({device}, {one.blocks}, {one.per_multiprocessor}, "
+                    f"{one.team})"
+                )
+                size, made = f"{blocks} * {one.partial}", "zeros"
+                together = ", enable_cooperative_groups=True"
             if one.partial:
                 if not memory:
                     memory = self._fresh(f"{name}_parts")
                     self.out.append(
-                        f"{memory} = torch.empty({one.partial}, dtype=torch.float32{self._like()})"
+                        f"{memory} = torch.{made}({size}, dtype=torch.float32{self._like()})"
                     )
                 given.append(f"{memory}.data_ptr()")
             tail = "," if len(given) == 1 else ""
             shared = f"shared_mem={one.shared_bytes}, " if one.shared_bytes else ""
-            function, blocks = f"_{one.kernel}", str(one.blocks)
-            device = f"{pointers[0].removesuffix('.data_ptr()')}.get_device()"
-            if one.shared_bytes > SHARED_BYTES:
+            if one.shared_bytes > SHARED_BYTES - OWN_SHARED_BYTES:
                 function = f"_allow({function}, {device}, {one.shared_bytes}, 1)"
-            if one.per_multiprocessor:
-                blocks = f"_blocks({device}, {one.blocks}, {one.per_multiprocessor})"
+            if one.team:
+                function = f"{function}.kernel"  # CuPy's RawKernel says itself how it is launched
             self.out.append(
                 f"{function}(({blocks},), ({one.threads},), ({', '.join(given)}{tail}), "
-                f"{shared}stream=stream)"
+                f"{shared}stream=stream{together})"
             )
 
     def _like(self) -> str:

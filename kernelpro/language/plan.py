@@ -304,9 +304,7 @@ def kept_rows(graph: Graph, made: Plan) -> dict[Load, int]:
     return {
         value: slot
         for value, slot in made.passes[0].staged
-        if isinstance(value, Load)
-        and value.columns
-        and graph.nodes[value.node].dtype == "float32"
+        if isinstance(value, Load) and value.columns and graph.nodes[value.node].dtype == "float32"
     }
 
 

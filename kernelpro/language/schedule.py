@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelpro.language.cutlass_tiles import collected, legal_cutlass
+from kernelpro.language.ring import Ring, part_of, ring
 from kernelpro.language.tiles import (
     PARTIAL_BYTES,
     TILE_CLASSES,
@@ -74,7 +75,8 @@ class CudaSchedule:
             `bulk` has the copy engine bring rows that are kept in shared memory.
         min_blocks: blocks per multiprocessor that the compiler must leave registers for.
         cluster: blocks that share a row and join its results through each other's shared memory.
-        split: blocks that share a row and join its results through memory, a launch for each pass.
+        split: blocks that share a row and join its results through memory: a launch for each pass,
+            or, with rows that `bulk` brings, one of blocks that run together and keep their parts.
         share: threads of a block that share a strided row, and join its results through shared
             memory.
     """
@@ -203,19 +205,24 @@ def jump(schedule: Schedule, knob: str, value: Any) -> Schedule:
 def yielding(schedule: Schedule, knob: str) -> Schedule:
     """Return the schedule with the other knobs set back that exclude what one was just set to.
 
-    A row is either kept on chip by a block or a cluster, or shared in several launches.
+    A row is kept on chip by a block or a cluster, or by blocks that run together if the copy engine
+    brings it, or it is shared in several launches.
     """
     if not isinstance(schedule, CudaSchedule):
         return schedule
     if schedule.loads == "bulk":
         if knob == "loads":
-            return replace(schedule, rows=1, split=1, staging="shared")
-        if knob in ("rows", "split", "staging"):
+            schedule = replace(schedule, rows=1, staging="shared")
+        elif knob == "rows" or (knob == "staging" and schedule.staging != "shared"):
             schedule = replace(schedule, loads="cached")
     if schedule.split == 1:
         return schedule
-    if knob == "split":
-        return replace(schedule, rows=1, staging="none", cluster=1)
+    together = schedule.loads == "bulk" and schedule.staging == "shared"
+    if knob in ("split", "loads") or (knob == "staging" and schedule.staging == "none"):
+        staging, blocks = ("shared", 0) if together else ("none", schedule.blocks)
+        return replace(schedule, rows=1, staging=staging, cluster=1, blocks=blocks)
+    if together and knob == "blocks":
+        return replace(schedule, split=1)
     return replace(schedule, split=1) if knob in ("rows", "staging", "cluster") else schedule
 
 
@@ -299,6 +306,7 @@ class Limits:
         tf32: whether the precision policy permits float32 on tensor cores.
         capability: compute capability of the GPU, such as `9.0`; empty: not known.
         cutlass: whether CUTLASS's headers, nvcc and ninja are there; None: not known.
+        multiprocessors: of the GPU.
     """
 
     threads: int = 0
@@ -308,6 +316,7 @@ class Limits:
     tf32: bool = False
     capability: str = ""
     cutlass: bool | None = None
+    multiprocessors: int = 0
 
 
 UNKNOWN = Limits()
@@ -351,6 +360,7 @@ def limits_of(machine: Machine) -> Limits:
         cluster=cluster,
         capability=capability,
         cutlass=bool(machine.facts.get("cutlass")),
+        multiprocessors=int(machine.facts.get("multiprocessors", "0")),
     )
 
 
@@ -535,10 +545,28 @@ def _legal_cpu(schedule: CpuSchedule, works: Sequence[Work], limits: Limits) -> 
 
 def staged_bytes(schedule: CudaSchedule, work: Work) -> int:
     """Shared memory in which a block keeps its part of its rows, or joins strided ones."""
+    if schedule.split > 1 and schedule.staging == "shared":
+        return ring_of(schedule, work.columns, work.slots[schedule.passes]).bytes
     each = schedule.vec if schedule.share > 1 else 0
     if schedule.staging == "shared":
         each += work.slots[schedule.passes] * _elements_per_thread(schedule, work)
     return each * schedule.threads * 4
+
+
+def ring_of(schedule: CudaSchedule, columns: int, kept: int) -> Ring:
+    """Return the places in which a block keeps its part of long rows.
+
+    Args:
+        schedule: how the kernel runs.
+        columns: elements of a row.
+        kept: float32 values that are kept of each element.
+    """
+    return ring(
+        part=part_of(columns, schedule.split, schedule.vec),
+        piece=schedule.threads * schedule.vec * schedule.unroll,
+        kept=kept,
+        min_blocks=schedule.min_blocks,
+    )
 
 
 def _elements_per_thread(schedule: CudaSchedule, work: Work) -> int:
@@ -588,12 +616,15 @@ def _split_span(schedule: CudaSchedule, work: Work) -> int:
     return schedule.split * schedule.threads * schedule.vec
 
 
-def _legal_split(schedule: CudaSchedule, works: Sequence[Work]) -> str:
+def _legal_split(schedule: CudaSchedule, works: Sequence[Work], limits: Limits) -> str:
     parts = schedule.split
     if parts == 1:
         return ""
-    if schedule.staging != "none":
-        return f"{parts} parts of a row are read anew by each launch, so nothing can be staged"
+    if schedule.staging != "none" and schedule.loads != "bulk":
+        return (
+            f"{parts} parts of a row are read anew by each launch, so nothing can be staged; "
+            "loads 'bulk' would let blocks that run together keep them"
+        )
     if schedule.cluster > 1:
         return f"a row is shared either in {parts} parts or by a cluster, not by both"
     if schedule.rows > 1:
@@ -606,6 +637,27 @@ def _legal_split(schedule: CudaSchedule, works: Sequence[Work]) -> str:
     for work in works:
         if work.inner > 1 and (size := 4 * parts * work.rows * work.reductions) > PARTIAL_BYTES:
             return f"{parts} parts take {size} bytes, more than {PARTIAL_BYTES}"
+    return _legal_together(schedule, works, limits) if schedule.staging == "shared" else ""
+
+
+def _legal_together(schedule: CudaSchedule, works: Sequence[Work], limits: Limits) -> str:
+    """Say why blocks cannot keep their parts of rows, all running at the same time."""
+    parts = schedule.split
+    if schedule.blocks:
+        return f"blocks that run together are as many as fit, not {schedule.blocks}"
+    there = limits.multiprocessors * schedule.min_blocks
+    if limits.multiprocessors and parts > there:
+        return (
+            f"{parts} blocks that share a row run together, but {limits.multiprocessors} "
+            f"multiprocessors have {there}"
+        )
+    for work in works:
+        places = ring_of(schedule, work.columns, work.slots[schedule.passes])
+        if places.pieces > places.places:
+            return (
+                f"a part has {places.pieces} pieces of {places.piece} elements, but a block has "
+                f"room for {places.places}"
+            )
     return ""
 
 
@@ -652,7 +704,7 @@ def _legal_cuda(schedule: CudaSchedule, works: Sequence[Work], limits: Limits) -
             return "strided rows are shared by `share` threads and `split` blocks, not otherwise"
         if schedule.accumulators > 1:
             return "neighbouring rows are reduced side by side; unroll instead of accumulators"
-    reason = _legal_split(schedule, works) or _legal_cluster(schedule, works, limits)
+    reason = _legal_split(schedule, works, limits) or _legal_cluster(schedule, works, limits)
     if reason := reason or _legal_bulk(schedule, works, limits):
         return reason
     most_shared = (limits.shared_bytes or MOST_SHARED_BYTES) - OWN_SHARED_BYTES

@@ -12,6 +12,7 @@ import torch
 
 from kernelpro.language import emit_cuda
 from kernelpro.language.cuda_bulk import BULK
+from kernelpro.language.cuda_kept_parts import TOLD
 from kernelpro.language.cuda_tiles import Launch, TensorMap
 from kernelpro.language.cuda_tiles_text import TENSOR
 from kernelpro.language.cuda_wgmma import WGMMA
@@ -24,6 +25,15 @@ from kernelpro.language.tiles import CudaGemm, CudaTranspose
 
 HEADER = Path(__file__).with_name("cuda_on_cpu.h")
 WARP_GROUPS = Path(__file__).with_name("wgmma_on_cpu.h")
+WORDS = """
+INLINE void tell(u64* word, float x, unsigned row) {
+  __atomic_store_n(word, (u64)row << 32 | __float_as_uint(x), __ATOMIC_RELAXED);
+}
+INLINE u64 word_at(const u64* word) {
+  sched_yield();
+  return __atomic_load_n(word, __ATOMIC_RELAXED);
+}
+"""
 ROWS = Path(__file__).with_name("bulk_on_cpu.h")
 OPERANDS = {"bf16": "bf16", "f16": "f16", "tf32": "float"}
 ELEMENTS = """
@@ -42,6 +52,8 @@ def translated(source: str) -> str:
     source = source.replace(TENSOR.strip(), ELEMENTS)
     source = source.replace(WGMMA.strip(), WARP_GROUPS.read_text())
     source = source.replace(BULK.strip(), ROWS.read_text())
+    begin, end = TOLD.index("INLINE void tell"), TOLD.index("// What the parts of a row")
+    source = source.replace(TOLD[begin:end], WORDS)
     source = re.sub(
         r'(_multiply\(.*?\) \{)\n  asm volatile\("wgmma\.mma_async\.sync\.aligned\.m64n\d+k\d+'
         r'\.f32\.(\w+)\..*?, 1, 1, 1(?:, (\d), (\d))?;".*?\n\}',
@@ -52,6 +64,7 @@ def translated(source: str) -> str:
     source = re.sub(r'asm volatile\("(setmaxnreg|fence)\.[^;]*;.*?\);', "", source)
     source = re.sub(r"const __grid_constant__ TensorMap (\w+)", r"const TensorMap* \1_", source)
     source = re.sub(r"copy_box\((.*?), (left|right)_map,", r"copy_box(\1, *\2_map_,", source)
+    source = re.sub(r"#if __CUDA_ARCH__.*?#else\n(.*?)#endif\n", r"\1", source, flags=re.S)
     source = re.sub(
         r'float y;\n  asm\("cvt.f32.f16.*?\n  return y;', "return from_half(x.bits);", source
     )
@@ -127,8 +140,9 @@ def outputs(
     else:
         launches = emit_cuda.launches(graph, region, schedule, "region0")
     wrappers = "".join(
-        f'extern "C" void start_{one.kernel}(void** p) '
-        f"{{ call({one.kernel}, p, {_blocks(one)}, {one.threads}); }}\n"
+        f'extern "C" int start_{one.kernel}(void** p) {{ return '
+        f"call({'launch_together' if one.team else 'launch'}, {one.kernel}, p, {_blocks(one)}, "
+        f"{one.threads}); }}\n"
         for one in launches
     )
     library = folder / f"emulated{abs(hash(text))}.so"
@@ -146,13 +160,17 @@ def outputs(
             dtype = getattr(torch, node.dtype)
             given[node.id] = torch.full(node.shape, float("nan")).to(dtype)
     partial = torch.full((max(one.partial for one in launches),), float("nan"))
+    if any(one.team for one in launches):  # blocks are processes, which share what they write
+        partial = torch.zeros(max(_blocks(one) * one.partial for one in launches)).share_memory_()
+        given = {number: tensor.clone().share_memory_() for number, tensor in given.items()}
     pointers = [given[number].data_ptr() for number in Names(graph, region).parameters]
     loaded = ctypes.CDLL(str(library))
     for one in launches:
         maps = [_Map.of(each, given[each.operand]) for each in one.maps]
         places = [*pointers, *map(ctypes.addressof, maps), partial.data_ptr()]
         array = (ctypes.c_void_p * len(places))(*places)
-        loaded[f"start_{one.kernel}"](array)
+        failed = loaded[f"start_{one.kernel}"](array)
+        assert not failed, f"{failed} blocks ended badly"
     found = [(use.node, given[graph.base(use.node)]) for use in uses(graph.outputs)]
     return [tensor.reshape(graph.nodes[number].shape) for number, tensor in found]
 
@@ -175,5 +193,7 @@ class _Map(ctypes.Structure):
 
 
 def _blocks(one: Launch) -> int:
-    """As many blocks as a card with three multiprocessors would be given."""
+    """As many blocks as a card with three multiprocessors would be given; at most two teams."""
+    if one.team:
+        return min(one.blocks, 2 * one.team)
     return min(one.blocks, 3 * one.per_multiprocessor) if one.per_multiprocessor else one.blocks

@@ -224,13 +224,14 @@ def test_what_parts_exclude_is_refused_with_a_sentence(change, work, said):
 
 @given(st.builds(CudaSchedule, **{n: st.sampled_from(v) for n, v in KNOBS["cuda"].items()}))
 def test_a_knob_that_is_set_sets_back_what_it_excludes(schedule):
-    for knob in ("split", "staging", "cluster", "rows", "vec"):
+    for knob in ("split", "staging", "cluster", "rows", "loads", "vec"):
         found = yielding(schedule, knob)
         assert isinstance(found, CudaSchedule)
         assert getattr(found, knob) == getattr(schedule, knob)
         if knob != "vec":
             others = (found.rows, found.staging, found.cluster)
-            assert found.split == 1 or others == (1, "none", 1)
+            together = found.loads == "bulk" and others == (1, "shared", 1)
+            assert found.split == 1 or others == (1, "none", 1) or together
     alone = adapted(schedule, replace(WORK, mapped=True, reductions=0))
     short = adapted(schedule, replace(WORK, columns=1024))
     assert isinstance(alone, CudaSchedule)
@@ -315,7 +316,9 @@ def test_programs_with_random_knobs_are_refused_or_written(seed):
         schedule = CudaSchedule(**knobs | {"split": rng.choice(KNOBS["cuda"]["split"][1:])})
         if not legal(schedule, works):
             source = write(problem, schedule)
-            assert source.count('extern "C"') == (2 if schedule.passes == "one" else 3)
+            passes = 2 if schedule.passes == "one" else 3
+            kernels = 1 if schedule.staging == "shared" else passes
+            assert source.count('extern "C" __global__') == kernels
             assert "__cluster_dims__" not in source
             return
 
