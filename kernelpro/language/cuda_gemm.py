@@ -9,7 +9,14 @@ from kernelpro.language.cuda_expressions import TYPES
 from kernelpro.language.cuda_tiles import Launch, TensorMap, TileKernel
 from kernelpro.language.graph import Graph
 from kernelpro.language.regions import Region
-from kernelpro.language.tiles import COPY_BYTES, CudaGemm, padding, shared_bytes, tensor_cores
+from kernelpro.language.tiles import (
+    COPY_BYTES,
+    THREEFOLD_MATH,
+    CudaGemm,
+    padding,
+    shared_bytes,
+    tensor_cores,
+)
 
 JOIN_THREADS = 256
 """Threads of a block that joins the parts of a split product."""
@@ -71,12 +78,17 @@ class GemmKernel(TileKernel):
         bounds = f"{knobs.threads}, {knobs.min_blocks}"
         title = (
             f"{head.batch} x {head.m} x {head.n} elements, each a sum of {head.k} products of "
-            f"{'tensor cores' if self.tensor else 'float32'}."
+            f"{self._unit()}."
         )
         finish = self._finish() if not split else []
         body = [*self._constants(), *self._tiles(), *finish, *self._loop(), *self._write(split)]
         words = self._kernel(self.name, title, bounds, body, more)
         return f"{words}\n{self._join()}" if split else words
+
+    def _unit(self) -> str:
+        if self.knobs.math == THREEFOLD_MATH:
+            return "float32, each as three of tensor cores"
+        return "tensor cores" if self.tensor else "float32"
 
     def _maps(self) -> tuple[TensorMap, ...]:
         """What the copy engine must know of the operands; here it is not used."""
@@ -85,14 +97,14 @@ class GemmKernel(TileKernel):
     def _tiles(self) -> list[str]:
         """Constants of the tiles, and where this block's are."""
         head, knobs = self.head, self.knobs
-        pad = padding(self.sizes, knobs)
-        swizzled = "true" if self.tensor else "false"
         kinds = []
         for name, along, layout, plain in (
             ("Left", "TM", head.layout[0], "N"),
             ("Right", "TN", head.layout[1], "T"),
         ):
             shape = f"{along}, TK" if layout == plain else f"TK, {along}"
+            pad = padding(self.sizes, knobs, turned=layout != plain)
+            swizzled = "false" if pad else "true"
             kinds.append(f"using {name} = Tile<{self.item}, {shape}, {swizzled}, {pad}>;")
         return [
             f"constexpr index_t depth = {head.k};",
@@ -192,8 +204,8 @@ class GemmKernel(TileKernel):
             "}",
         ]
 
-    def _multiply(self) -> list[str]:
-        """One step of the matrix units at a time: matrices to registers, then multiply."""
+    def _fragments(self) -> list[str]:
+        """The loop over a tile's depth up to where both operands are in registers."""
         deep = 32 // self.sizes.item_bytes
         left = {
             "N": "Left::place(warp_top + i * 16 + lane % 16, p / Left::CHUNK + lane / 16)",
@@ -209,21 +221,46 @@ class GemmKernel(TileKernel):
             "true" if kind != plain else "false"
             for kind, plain in zip(self.head.layout, "NT", strict=True)
         ]
-        rounds = self.sizes.item_bytes == 4
         lines = [
             "#pragma unroll",
             f"for (int p = 0; p < TK; p += {deep}) {{",
             "  unsigned a[WM / 16][4], b[WN / 8][2];",
             "#pragma unroll",
             "  for (int i = 0; i < WM / 16; ++i)",
-            f"    load_matrices<{turned[0]}>(a[i][0], a[i][1], a[i][2], a[i][3],",
-            f"        left + {left});",
-            "#pragma unroll",
+        ]
+        if self.sizes.item_bytes == 4 and self.head.layout[0] == "T":
+            lines += [
+                "#pragma unroll",
+                "    for (int q = 0; q < 4; ++q)",
+                "      a[i][q] = __float_as_uint(left[(p + lane % 4 + q / 2 * 4) * Left::STRIDE + "
+                "warp_top + i * 16 + lane / 4 + q % 2 * 8]);",
+            ]
+        else:
+            lines += [
+                f"    load_matrices<{turned[0]}>(a[i][0], a[i][1], a[i][2], a[i][3],",
+                f"        left + {left});",
+            ]
+        lines.append("#pragma unroll")
+        if self.sizes.item_bytes == 4 and self.head.layout[1] == "N":
+            return [
+                *lines,
+                "  for (int j = 0; j < WN / 8; ++j)",
+                "#pragma unroll",
+                "    for (int q = 0; q < 2; ++q)",
+                "      b[j][q] = __float_as_uint(right[(p + lane % 4 + q * 4) * Right::STRIDE + "
+                "warp_side + j * 8 + lane / 4]);",
+            ]
+        return [
+            *lines,
             "  for (int j = 0; j < WN / 8; j += 2)",
             f"    load_matrices<{turned[1]}>(b[j][0], b[j][1], b[j + 1][0], b[j + 1][1],",
             f"        right + {right});",
         ]
-        if rounds:
+
+    def _multiply(self) -> list[str]:
+        """One step of the matrix units at a time: matrices to registers, then multiply."""
+        lines = self._fragments()
+        if self.sizes.item_bytes == 4:
             lines += [
                 "#pragma unroll",
                 "  for (int i = 0; i < WM / 16; ++i)",

@@ -18,6 +18,7 @@ from kernelpro.language.tiles import (
     REGISTERS,
     REGISTERS_PER_THREAD,
     SHARED_BYTES,
+    THREEFOLD_MATH,
     CudaGemm,
     Tiled,
     legal_math,
@@ -87,6 +88,8 @@ def legal_cutlass(  # one reason each
         )
     if why := legal_math(schedule, work, tf32=tf32):
         return why
+    if schedule.math == THREEFOLD_MATH:
+        return "math '3xtf32' multiplies from registers; use instruction 'mma'"
     if not tensor_cores(work, schedule):
         return "instruction 'cutlass' runs on tensor cores: 16-bit floats, or float32 as tf32"
     if why := legal_rows(work):

@@ -14,6 +14,7 @@ from kernelpro.language.cuda_columns import JOIN, ColumnsKernel
 from kernelpro.language.cuda_expressions import Expressions
 from kernelpro.language.cuda_gemm import GemmKernel
 from kernelpro.language.cuda_gemm_scalar import ScalarGemmKernel
+from kernelpro.language.cuda_gemm_threefold import THREEFOLD, ThreefoldGemmKernel
 from kernelpro.language.cuda_kept_parts import ONLINE_TOLD, TOLD, KeptPartsKernel
 from kernelpro.language.cuda_split import SplitKernel, beyond_row, unrolled
 from kernelpro.language.cuda_split_columns import ONLINE_PARTS as ONLINE_COLUMN_PARTS
@@ -41,7 +42,7 @@ from kernelpro.language.names import Names
 from kernelpro.language.plan import Pass, Planner, kept_rows, matrices, plan
 from kernelpro.language.regions import Region
 from kernelpro.language.schedule import OWN_SHARED_BYTES, SHARED_BYTES, CudaSchedule, Schedule
-from kernelpro.language.tiles import CudaGemm, CudaTranspose, tensor_cores
+from kernelpro.language.tiles import THREEFOLD_MATH, CudaGemm, CudaTranspose, tensor_cores
 
 OPTIONS = ("-std=c++17",)
 """NVRTC's options; none of them makes arithmetic less accurate."""
@@ -161,6 +162,8 @@ def _group(access: _Access, kernels: list[_Writer], *, large: bool) -> str:
     groups = [kernel for kernel in kernels if isinstance(kernel, WgmmaKernel)]
     if any(isinstance(k, TileKernel) and k.tensor for k in kernels if k not in groups):
         parts.append(TENSOR.rstrip())
+    if any(isinstance(kernel, ThreefoldGemmKernel) for kernel in kernels):
+        parts.append(THREEFOLD.rstrip())
     if groups:
         parts.append(WGMMA.rstrip())
     return "\n".join(parts) + "\n" + "\n".join(bodies)
@@ -173,6 +176,8 @@ def _tile_kernel(
         assert region.head is not None
         if not tensor_cores(matrices(graph, region.head, 0), schedule):
             return ScalarGemmKernel(graph, region, schedule, name)
+        if schedule.math == THREEFOLD_MATH:
+            return ThreefoldGemmKernel(graph, region, schedule, name)
         kind = WgmmaKernel if schedule.instruction == "wgmma" else GemmKernel
         return kind(graph, region, schedule, name)
     return TransposeKernel(graph, region, schedule, name)

@@ -84,6 +84,8 @@ RESERVED = frozenset(
         ),
         *("all", "workspace", "int64_t", "cute", "cutlass", "Epilogue", "Pointers"),
         *("SHARE", "mine", "writes", "joined", "turn", "groups", "from", "stage"),
+        *("team", "teams", "own", "ask", "words", "number", "PLACES", "TOLD_ROWS", "RESULTS"),
+        *("plainly", "leading", "rest", "a_rest", "b_rest", "sum", "none"),
         "blocks",
         "inner",
         "span",
@@ -188,6 +190,10 @@ RESERVED = frozenset(
 )
 
 
+NUMBERED = re.compile(r"(v|out|acc|online|batch|stage)\d+")
+"""What kernels call values of nodes, so that no tensor's own name may be like it."""
+
+
 class Names:
     """Names for one region.
 
@@ -211,7 +217,7 @@ class Names:
                 f"out{writes.index(number)}" if number in writes else f"t{number}"
             )
             name = plain if plain[0].isalpha() else f"p_{plain}"
-            while name in taken or re.fullmatch(r"v\d+", name):
+            while name in taken or (node.name and NUMBERED.fullmatch(name)):
                 name += "_"
             taken.add(name)
             self.pointers[number] = name

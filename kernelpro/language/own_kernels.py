@@ -32,15 +32,16 @@ TURNS = ("t", "transpose", "permute", "numpy_T", "mT")
 """Operators of torch that may show a tensor with its last two sizes exchanged."""
 
 
-def own_gemms(program: Program, capability: str = "") -> Iterator[Program]:
+def own_gemms(program: Program, capability: str = "", only: str = "") -> Iterator[Program]:
     """Yield the program with each of torch's products as a kernel of its own.
 
     Args:
         program: what to change.
         capability: compute capability of the GPU, by which the kernel's schedule starts; empty:
             not known.
+        only: name of the one product that is wanted; empty: each.
     """
-    yield from _owned(program, PRODUCTS, _gemm, capability)
+    yield from _owned(program, PRODUCTS, _gemm, capability, only=only)
 
 
 def alike_gemms(program: Program, capability: str = "") -> Iterator[Program]:

@@ -25,8 +25,14 @@ from kernelpro.language.program import (
     names_in,
     read_by,
 )
-from kernelpro.language.schedule import from_knobs, target_of
-from kernelpro.language.tiles import CpuGemm, CpuTranspose
+from kernelpro.language.schedule import Limits, from_knobs, target_of
+from kernelpro.language.tiles import (
+    THREEFOLD_CAPABILITIES,
+    THREEFOLD_MATH,
+    CpuGemm,
+    CpuTranspose,
+    CudaGemm,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,6 +300,25 @@ def _applied(value: Expression, rule: _Local, scope: _Scope) -> Expression:
 
 
 # --- kernels ----------------------------------------------------------------------------------
+
+
+def threefold_gemms(program: Program, limits: Limits) -> Program:
+    """Return the program with torch's large float32 products by tensor cores, in three parts.
+
+    Each takes in what follows it. Products that are too small, or that the GPU or the precision
+    policy makes faster otherwise, stay torch's.
+    """
+    if limits.tf32 or limits.capability not in THREEFOLD_CAPABILITIES:
+        return program
+    for name in [stage.name for stage in program.stages if isinstance(stage, Library)]:
+        owned = next(own_gemms(program, limits.capability, only=name), None)
+        if owned is None:
+            continue
+        (place,) = _new_gemms(program, owned)
+        schedule = owned.stages[place].schedule  # type: ignore[union-attr]  # a product
+        if isinstance(schedule, CudaGemm) and schedule.math == THREEFOLD_MATH:
+            program = merge(owned, place) or owned
+    return program
 
 
 def _new_gemms(before: Program, after: Program) -> list[int]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from kernelpro.language.algebra import algebra
 from kernelpro.language.moves import Move, rewriting
 from kernelpro.language.program import Program, with_schedules
+from kernelpro.language.rewrites import threefold_gemms
 from kernelpro.language.schedule import (
     KNOBS,
     MOST_THREADS,
@@ -291,6 +292,6 @@ def simpler(program: Program, machine: Machine, limits: Limits = UNKNOWN) -> Ite
     from kernelpro.language.lower import lower  # torch comes with it
 
     for rewritten in algebra(program):
-        works = lower(rewritten.program).works
-        started = first(rewritten.program, machine, works, limits)
+        program = threefold_gemms(rewritten.program, limits)
+        started = first(program, machine, lower(program).works, limits)
         yield rewriting(replace(rewritten, program=started))

@@ -48,8 +48,9 @@ class CudaGemm:
         stages: tiles in shared memory at a time, one of them computed with.
         split_k: parts of the depth that different blocks sum; a second kernel joins them.
         swizzle: rows of blocks that are walked together, so that they meet in the L2 cache.
-        math: `tf32` computes float32 on tensor cores, where the precision policy permits; `exact`
-            keeps float32 and leaves tensor cores to 16-bit floats.
+        math: `tf32` computes float32 on tensor cores, where the precision policy permits; `3xtf32`
+            does so three times, which keeps its accuracy; `exact` leaves tensor cores to 16-bit
+            floats.
         instruction: `mma` multiplies from a warp's registers; `wgmma` (compute capability 9.0)
             from shared memory that the copy engine fills: four warps (`warps_m`) multiply
             together, `warps_n` such groups share the columns, and four more warps copy. `cutlass`
@@ -138,7 +139,7 @@ TILE_KNOBS: dict[str, dict[str, tuple[Any, ...]]] = {
         "stages": (2, 3, 4, 5, 6, 7),
         "split_k": (1, 2, 4, 8, 16),
         "swizzle": (1, 2, 4, 8, 16),
-        "math": ("exact", "tf32"),
+        "math": ("exact", "3xtf32", "tf32"),
         "instruction": ("mma", "wgmma", "cutlass"),
         "min_blocks": (1, 2, 4),
         "scheduler": ("cooperative", "pingpong", "stream_k", "multistage"),
@@ -202,6 +203,14 @@ REGISTERS_PER_THREAD = 255  # CUDA C++ guide, table of compute capabilities 8.0 
 OWN_REGISTERS = 40  # own: addresses, counters and copies of these kernels, as ptxas reports
 SCALAR_REGISTERS = 24  # own: the same where operands are read a step ahead, so that fewer wait
 COPY_BYTES = 16  # the widest asynchronous copy
+THREEFOLD_MATH = "3xtf32"
+TF32_CAPABILITY = 8.0  # PTX ISA 7.0
+THREEFOLD_CAPABILITIES = ("8.0", "9.0")
+"""GPUs whose tensor cores multiply TF32 more than three times as fast as others float32: A100 and
+H100 by their datasheets (156 and 19.5, 494 and 67 TFLOP/s)."""
+
+THREEFOLD_DEPTH = 64  # own: shallower products wait for memory
+
 PARTIAL_BYTES = 1 << 28
 """What parts of a split product may take in memory."""
 
@@ -218,12 +227,21 @@ SWIZZLE_SPAN = 1024  # what eight of them, exchanged among themselves, must be a
 
 def tensor_cores(work: Tiled, schedule: CudaGemm) -> bool:
     """Whether a product runs on tensor cores: 16-bit floats always, float32 as tf32 only."""
-    return work.item_bytes == 2 or schedule.math == "tf32"
+    return work.item_bytes == 2 or schedule.math != "exact"
 
 
-def padding(work: Tiled, schedule: CudaGemm) -> int:
-    """Elements that keep rows of a tile in shared memory on different banks, without swizzling."""
-    return 0 if tensor_cores(work, schedule) else 4
+def padding(work: Tiled, schedule: CudaGemm, *, turned: bool) -> int:
+    """Elements that keep rows of a tile in shared memory on different banks; 0: it is swizzled.
+
+    Args:
+        work: the product.
+        schedule: how it runs.
+        turned: whether the operand's rows do not lie along the depth. Tensor cores then find
+            float32 an element at a time, eight of each of four rows.
+    """
+    if not tensor_cores(work, schedule):
+        return 4
+    return 8 if turned and work.item_bytes == 4 else 0
 
 
 def shared_bytes(work: Tiled, schedule: CudaGemm) -> int:
@@ -231,14 +249,13 @@ def shared_bytes(work: Tiled, schedule: CudaGemm) -> int:
     if schedule.instruction == "wgmma":
         rows = schedule.tile_m + schedule.tile_n
         return schedule.stages * rows * SWIZZLE_BYTES + SWIZZLE_SPAN
-    pad = padding(work, schedule)
     sizes = []
     for along, layout, plain in (
         (schedule.tile_m, work.layout[0], "N"),
         (schedule.tile_n, work.layout[1], "T"),
     ):
         rows, run = (along, schedule.tile_k) if layout == plain else (schedule.tile_k, along)
-        sizes.append(rows * (run + pad))
+        sizes.append(rows * (run + padding(work, schedule, turned=layout != plain)))
     return sum(sizes) * work.item_bytes * schedule.stages
 
 
@@ -269,7 +286,8 @@ def registers(work: Tiled, schedule: CudaGemm) -> int:
     if not tensor_cores(work, schedule):
         return _scalar_registers(schedule, scalar_step(schedule))
     rows, columns = schedule.tile_m // schedule.warps_m, schedule.tile_n // schedule.warps_n
-    return OWN_REGISTERS + rows * columns // 32 + rows // 16 * 4 + columns // 8 * 2
+    each = 2 if schedule.math == THREEFOLD_MATH else 1  # sums of a tile; operands in two numbers
+    return OWN_REGISTERS + each * (rows * columns // 32 + rows // 16 * 4 + columns // 8 * 2)
 
 
 def group_registers(schedule: CudaGemm) -> tuple[int, int]:
@@ -384,10 +402,10 @@ def _legal_cuda(
     tensor = tensor_cores(work, schedule)
     if why := legal_math(schedule, work, tf32=tf32):
         return why
-    if schedule.math == "tf32" and work.layout != "NT":
+    if schedule.instruction == "wgmma" and schedule.math == "tf32" and work.layout != "NT":
         return (
-            "math 'tf32' needs operands whose rows lie along k: matmul(x, transpose(w)), "
-            f"not {written(work.layout)}"
+            "instruction 'wgmma' with math 'tf32' needs operands whose rows lie along k: "
+            f"matmul(x, transpose(w)), not {written(work.layout)}; use 'mma'"
         )
     for name, plain in plain_knobs().items():
         if (value := getattr(schedule, name)) != plain:
@@ -395,6 +413,13 @@ def _legal_cuda(
                 f"{name}={value!r} is for instruction 'cutlass', but the kernel has "
                 f"{schedule.instruction!r}"
             )
+    if schedule.math == THREEFOLD_MATH and schedule.instruction != "mma":
+        return "math '3xtf32' multiplies from registers; use instruction 'mma'"
+    if schedule.math != "exact" and capability and float(capability) < TF32_CAPABILITY:
+        return (
+            f"math {schedule.math!r} is of compute capability {TF32_CAPABILITY} and above, but the "
+            f"GPU has {capability}"
+        )
     groups = schedule.instruction == "wgmma"
     if why := _legal_groups(schedule, work, capability) if groups else _legal_warps(schedule, work):
         return why
@@ -421,8 +446,10 @@ def _legal_cuda(
 
 def legal_math(schedule: CudaGemm, work: Tiled, *, tf32: bool) -> str:
     """Say why a product cannot have its `math`, or return an empty text."""
-    if schedule.math == "tf32" and work.item_bytes != 4:
-        return "math 'tf32' is for float32; 16-bit floats run on tensor cores as they are"
+    if schedule.math != "exact" and work.item_bytes != 4:
+        return (
+            f"math {schedule.math!r} is for float32; 16-bit floats run on tensor cores as they are"
+        )
     if schedule.math == "tf32" and not tf32:
         return "math 'tf32' needs the precision policy tf32 (--precision tf32); strict keeps exact"
     return ""
@@ -528,11 +555,17 @@ def start_tiles(
         return CpuGemm(vec=vec, rows=rows, tile_m=tall, threads=max(1, threads))
     if work.kind == "transpose":
         return CudaTranspose()
-    if work.item_bytes == 4:  # ordinary arithmetic: two warps each with 8 x 8 results a thread
-        return CudaGemm(tile_m=64, tile_n=64, warps_m=2, warps_n=1)
-    found = CudaGemm(stages=4, tile_k=32)
     # Smaller tiles where large ones would leave multiprocessors idle.
     enough = multiprocessors or 108
+    if work.item_bytes == 4:
+        three = None
+        if capability in THREEFOLD_CAPABILITIES and not legal_rows(work):
+            three = _start_threefold(work, enough)
+        if three is not None:
+            return three
+        # Ordinary arithmetic: two warps each with 8 x 8 results a thread.
+        return CudaGemm(tile_m=64, tile_n=64, warps_m=2, warps_n=1)
+    found = CudaGemm(stages=4, tile_k=32)
     for tile_m, tile_n, warps_m, warps_n in ((128, 128, 4, 2), (64, 128, 2, 2), (64, 64, 2, 2)):
         found = replace(found, tile_m=tile_m, tile_n=tile_n, warps_m=warps_m, warps_n=warps_n)
         if _tiles(found, work) >= enough:
@@ -544,6 +577,26 @@ def start_tiles(
                 return grouped(grown, work)
         return grouped(grown, work)
     return found
+
+
+def _start_threefold(work: Tiled, enough: int) -> CudaGemm | None:
+    """Return a schedule of three products of tensor cores; None for a product too small for them.
+
+    On an H200, in us beside torch: 1024 x 8192 x 8192 1883 (2703), 1024^3 40.5 (60),
+    128 x 16384 x 16384 998 (1421).
+    """
+    if work.k < THREEFOLD_DEPTH:
+        return None
+    deep = 64 if work.k % 64 == 0 and work.k >= 8 * 64 else 32
+    large = CudaGemm(math=THREEFOLD_MATH, tile_k=deep, stages=2 if deep == 64 else 4)
+    middle = CudaGemm(
+        math=THREEFOLD_MATH, tile_m=64, tile_n=128, warps_m=2, warps_n=2, tile_k=32, stages=4
+    )
+    small = replace(middle, tile_n=64, warps_n=1, stages=3)
+    for made in (large, middle):
+        if _tiles(made, work) >= enough:
+            return made
+    return small if 2 * _tiles(small, work) >= enough else None
 
 
 def _tiles(schedule: CudaGemm, work: Tiled) -> int:

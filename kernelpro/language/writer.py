@@ -18,6 +18,7 @@ from kernelpro.language.plan import work
 from kernelpro.language.program import Program, Stage, Type, text, type_text
 from kernelpro.language.regions import Region, partition
 from kernelpro.language.regions import Stage as Piece
+from kernelpro.language.rewrites import threefold_gemms
 from kernelpro.language.schedule import UNKNOWN, CpuSchedule, CudaSchedule, Schedule, Work
 from kernelpro.language.trace import Untraceable, trace
 from kernelpro.records import Machine, Problem
@@ -222,8 +223,21 @@ def find(source: str) -> Program | None:
         return None
 
 
-def start(problem: Problem, machine: Machine, limits: schedules.Limits = UNKNOWN) -> Program:
+def start(
+    problem: Problem,
+    machine: Machine,
+    limits: schedules.Limits = UNKNOWN,
+    *,
+    threefold: bool = True,
+) -> Program:
     """Return the first program, each kernel with a sound schedule for its sizes.
+
+    Args:
+        problem: the problem.
+        machine: that it will run on.
+        limits: of the machine.
+        threefold: whether large products of float32 are taken from torch, where tensor cores
+            compute them faster in three parts.
 
     Raises:
         ProgramError: there is nothing to fuse.
@@ -231,8 +245,10 @@ def start(problem: Problem, machine: Machine, limits: schedules.Limits = UNKNOWN
     works = prepare(problem).works
     plain = CpuSchedule() if problem.target == "cpu" else CudaSchedule()
     program = first_program(problem, plain)
-    if problem.target == "cuda" and (bare := biases_after(program)) != program:
-        program, works = bare, ()
+    if problem.target == "cuda":
+        owned = threefold_gemms(program, permitted(limits, problem)) if threefold else program
+        if (bare := biases_after(owned)) != program:
+            program, works = bare, ()
     return starts.first(program, machine, works or lower(program).works, limits)
 
 

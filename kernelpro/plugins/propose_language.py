@@ -25,6 +25,8 @@ ASK_AFTER = 2
 that gained nothing, and when nothing else is left. Own choice: one such try may be bad luck, and
 policies seldom spend more than a few on one parent."""
 
+LEFT_TO_TORCH = "products of float32 are left to torch, whose tiles may fit these sizes better"
+
 _ONE_KERNEL = re.compile(r"(?:^|: )kernel \d+: ")
 """In the rationale of a move that changes one kernel of several."""
 
@@ -101,7 +103,12 @@ def _moves(proposal: Proposal, prepared: "Prepared") -> Iterator[moves.Move]:
         current = writer.start(proposal.problem, proposal.machine, limits)
         works = writer.check(proposal.problem, current, limits).works
         yield moves.Move(program=current, rationale=_start(prepared), strategy=starts.START)
-    yield from starts.simpler(current, proposal.machine, limits)  # whatever the schedule
+        others = writer.start(proposal.problem, proposal.machine, limits, threefold=False)
+        yield from starts.simpler(others, proposal.machine, limits)
+        if others != current:
+            yield moves.Move(program=others, rationale=LEFT_TO_TORCH, strategy=starts.START)
+    else:
+        yield from starts.simpler(current, proposal.machine, limits)  # whatever the schedule
     compiled = proposal.steps[0].evaluation.compiled if proposal.steps else ()
     if compiled and current == starts.first(current, proposal.machine, works, limits):
         yield from seeds.seeds(current, works, compiled, limits)  # where tuning has not begun

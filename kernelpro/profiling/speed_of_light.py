@@ -128,13 +128,18 @@ def headroom(evidence: Evidence) -> float:
 def arithmetic_peak(problem: Problem, machine: Machine) -> tuple[str, float]:
     """Name and FLOP/s of the fastest path that the problem's arithmetic may take.
 
-    Matmul-like operators of half-precision problems run on a GPU's matrix units; float32 ones only
-    where the precision policy allows TF32. Falls back to the float32 path, then to no peak (0).
+    Matmul-like operators of half-precision problems run on a GPU's matrix units, and float32 ones
+    where the precision policy allows TF32. Where it does not, they may be three TF32 products each,
+    which keep float32's accuracy. Falls back to the float32 path, then to no peak (0).
     """
     dtype = problem.dtype
     names = [dtype, "float32"]
-    if machine.target == "cuda" and is_matmul(problem) and admits_matrix_units(problem):
-        if dtype in ("float16", "bfloat16"):
+    if machine.target == "cuda" and is_matmul(problem):
+        if not admits_matrix_units(problem):
+            third = machine.flops_per_s.get("tf32_tensor", 0.0) / 3
+            if dtype == "float32" and third > machine.flops_per_s.get("float32", 0.0):
+                return "3xtf32_tensor", third
+        elif dtype in ("float16", "bfloat16"):
             other = "bfloat16" if dtype == "float16" else "float16"
             names = [f"{dtype}_tensor", f"{other}_tensor", *names]
         else:

@@ -53,7 +53,7 @@ BODIES = {
     ),
     "one_row": ("return torch.softmax(x0, -1)", "torch.randn(1, 1508)"),
 }
-SCHEDULES = (
+SCHEDULES: tuple[dict[str, int | str], ...] = (
     {},  # many places, so that passes follow each other by several rows
     {"split": 8, "vec": 1, "threads": 64, "unroll": 2, "accumulators": 2, "min_blocks": 2},
     {"split": 2, "vec": 2, "unroll": 4, "passes": "one"},

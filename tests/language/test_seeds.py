@@ -174,7 +174,7 @@ def test_each_kernel_of_a_program_gets_the_schedule_of_the_kernel_of_its_shape()
     problem = problems.load("mlp_two_layer", target="cuda")
     works = prepare(problem).works
     assert len(works) == 2
-    program = start(problem, CUDA, CARD)
+    program = start(problem, CUDA, CARD, threefold=False)
     pointwise = triton("pointwise", {"x": works[0].rows * works[0].columns}, 8, XBLOCK=1024)
     rows = triton(
         "persistent reduction", {"x": works[1].rows, "r0_": works[1].columns}, 1, R0_BLOCK=64

@@ -20,6 +20,7 @@ from kernelpro.language.schedule import (
     family_of,
     from_knobs,
     legal,
+    limits_of,
     repaired,
 )
 from kernelpro.language.tiles import TILE_CLASSES, CudaGemm, start_tiles
@@ -101,7 +102,31 @@ def cuda_work(dtype="bfloat16", k=512, layout="NT"):
         ({"tile_k": 8}, cuda_work(), Limits(), "tile_k 8 is no whole number of 16"),
         ({}, cuda_work(k=100), Limits(), "have 100 elements of 2 bytes, which do not divide"),
         ({"math": "tf32"}, cuda_work("float32"), Limits(), "needs the precision policy tf32"),
-        ({"math": "tf32"}, cuda_work("float32", layout="NN"), Limits(tf32=True), "along k"),
+        (
+            {"math": "tf32", "instruction": "wgmma"},
+            cuda_work("float32", layout="NN"),
+            Limits(tf32=True),
+            "along k",
+        ),
+        ({"math": "3xtf32"}, cuda_work(), Limits(), "is for float32"),
+        (
+            {"math": "3xtf32", "instruction": "wgmma"},
+            cuda_work("float32"),
+            Limits(),
+            "multiplies from registers; use instruction 'mma'",
+        ),
+        (
+            {"math": "3xtf32"},
+            cuda_work("float32"),
+            Limits(capability="7.5"),
+            "of compute capability 8.0 and above, but the GPU has 7.5",
+        ),
+        (
+            {"math": "3xtf32", "tile_m": 256, "tile_n": 128, "warps_m": 2},
+            cuda_work("float32"),
+            Limits(shared_bytes=227 << 10),
+            "registers per thread exceed",
+        ),
         ({"math": "tf32"}, cuda_work(), Limits(tf32=True), "is for float32"),
         ({"split_k": 16, "tile_k": 64}, cuda_work(), Limits(), "has no 16 parts of 64"),
         ({"instruction": "wgmma"}, cuda_work(), Limits(capability="8.0"), "the GPU has 8.0"),
@@ -411,6 +436,69 @@ def test_the_indices_of_a_cuda_kernel_are_right(case, limit, tmp_path, needs_com
     inputs = module.get_inputs()
     wanted = module.Model()(*(tensor.double() for tensor in inputs))
     assert gemm.largest(cuda_on_cpu.run(program, inputs, tmp_path), wanted) <= limit
+
+
+@pytest.mark.parametrize("layout", ["NT", "NN", "TN", "TT"])
+def test_three_products_of_tensor_cores_are_as_near_as_float32(layout, tmp_path, needs_compiler):
+    """Sums of many elements of one sign, where what is left out or cut off would add up."""
+    knobs = "math='3xtf32', tile_m=32, tile_n=64, tile_k=16, warps_m=1, warps_n=2, split_k=2"
+    case = gemm.Case(name="c", m=40, n=36, k=516, layout=layout, after="none", batch=2)
+    program = parse(gemm.program_text(case, "cuda", knobs))
+    assert not legal(program.schedules[0], lower(program).works, Limits())
+    torch.manual_seed(5)
+    module = gemm.loaded(gemm.module_text(case), tmp_path / "module.py")
+    inputs = [tensor.abs() for tensor in module.get_inputs()]
+    found = cuda_on_cpu.run(program, inputs, tmp_path).double()
+    wanted = module.Model()(*(tensor.double() for tensor in inputs))
+    assert ((found - wanted) / wanted).abs().max() < 6e-7  # three times float32's last bit
+    rounded = [(t.view(torch.int32) & -(1 << 13)).view(torch.float32).double() for t in inputs]
+    assert ((module.Model()(*rounded) - wanted) / wanted).abs().max() > 1e-4  # what one would do
+
+
+@pytest.mark.parametrize("layout", ["NT", "NN", "TN", "TT"])
+def test_infinities_and_nan_come_out_of_three_products_as_of_one(layout, tmp_path, needs_compiler):
+    knobs = "math='3xtf32', tile_m=32, tile_n=32, tile_k=16, warps_m=1, warps_n=1"
+    case = gemm.Case(name="c", m=20, n=24, k=36, layout=layout, after="none")
+    program = parse(gemm.program_text(case, "cuda", knobs))
+    torch.manual_seed(6)
+    module = gemm.loaded(gemm.module_text(case), tmp_path / "module.py")
+    x, w = module.get_inputs()
+    x[3, 5], x[4, 6], x[7, 8], w[9, 2] = float("inf"), float("nan"), 3e38, float("-inf")
+    found = cuda_on_cpu.run(program, [x, w], tmp_path)
+    wanted = module.Model()(x, w)
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5, equal_nan=True)
+    assert wanted.isinf().any()
+    assert wanted.isnan().any()
+
+
+def test_large_products_of_float32_start_in_three_parts_where_that_is_faster(make_problem):
+    body = "return torch.relu(torch.relu(x0 @ x1.t() + x2) @ x3)"
+    sizes = "torch.randn(1024, 1024); torch.randn(2048, 1024); torch.randn(2048); "
+    large = make_problem(body, sizes + "torch.randn(2048, 512)", target="cuda")
+
+    def products(problem, capability="9.0", **more):
+        machine = Machine(
+            target="cuda",
+            device="test",
+            facts={"capability": capability, "multiprocessors": "132"},
+        )
+        limits = limits_of(machine)
+        program = start(problem, machine, limits, **more)
+        assert check(problem, program, limits)
+        return [s for s in program.schedules if isinstance(s, CudaGemm)], program
+
+    found, program = products(large)
+    assert [one.math for one in found] == ["3xtf32", "3xtf32"]
+    assert len(program.schedules) == 2  # each took in what follows it
+    assert (found[0].tile_m, found[0].tile_n) == (64, 128)
+    assert found[1].tile_n == 64
+    assert [one.math for one in products(large, "8.0")[0]] == ["3xtf32", "3xtf32"]
+    assert products(large, "8.9")[0] == []  # whose tensor cores are no faster at it
+    assert products(large, threefold=False)[0] == []
+    assert products(replace(large, precision="tf32"))[0] == []  # once is enough
+    for one in ("torch.randn(64, 512)", "torch.randn(4096, 16)"):
+        small = make_problem("return torch.relu(x0 @ x1.t())", f"{one}; {one}", target="cuda")
+        assert products(small)[0] == []
 
 
 def test_tensors_may_be_called_what_the_kernel_calls_its_own(tmp_path, needs_compiler):

@@ -7,6 +7,7 @@ from benchmarks import gemm
 from kernelpro.language.parse import parse
 from kernelpro.language.writer import write_program
 
+THREE = "math='3xtf32', tile_k=32"
 SMALL = (
     gemm.Case(name="plain", m=200, n=264, k=72),
     gemm.Case(
@@ -19,6 +20,13 @@ SMALL = (
     gemm.Case(name="f16_tn", m=136, n=72, k=320, dtype="float16", layout="TN", knobs="split_k=2"),
     gemm.Case(name="f16_tt", m=136, n=72, k=40, dtype="float16", layout="TT", batch=3),
     gemm.Case(name="tf32", m=136, n=72, k=100, knobs="math='tf32'", precision="tf32"),
+    gemm.Case(
+        name="tf32_tn", m=136, n=72, k=100, layout="TN", knobs="math='tf32'", precision="tf32"
+    ),
+    gemm.Case(name="three_nt", m=200, n=264, k=1100, after="residual", knobs=THREE),
+    gemm.Case(name="three_nn", m=200, n=264, k=1100, layout="NN", knobs=THREE + ", split_k=4"),
+    gemm.Case(name="three_tn", m=136, n=72, k=320, layout="TN", batch=3, knobs=THREE),
+    gemm.Case(name="three_tt", m=136, n=72, k=40, layout="TT", after="bias", knobs=THREE),
     gemm.Case(name="transpose", m=133, n=71, k=0, batch=3, after="none"),
     gemm.Case(name="bf16_transpose", m=133, n=72, k=0, dtype="bfloat16", knobs="tile=64"),
 )

@@ -120,7 +120,8 @@ def test_speed_of_light_is_the_largest_term(flops, min_bytes, bound, sol_us):
     [
         ("cuda", "bfloat16", MATMUL, "strict", "bfloat16_tensor"),
         ("cuda", "float16", MATMUL, "strict", "bfloat16_tensor"),  # same rate; only one measured
-        ("cuda", "float32", MATMUL, "strict", "float32"),
+        ("cuda", "float32", MATMUL, "strict", "3xtf32_tensor"),
+        ("cuda", "float32", {"aten::mul.Tensor": 2}, "strict", "float32"),
         ("cuda", "float32", MATMUL, "tf32", "tf32_tensor"),
         ("cuda", "bfloat16", {"aten::mul.Tensor": 2}, "strict", "float32"),
         ("cpu", "bfloat16", MATMUL, "strict", "float32"),
