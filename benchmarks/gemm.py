@@ -33,9 +33,11 @@ from kernelpro import problems, targets
 from kernelpro.judge import light_build
 from kernelpro.judge.judge import Judge, JudgeSettings
 from kernelpro.language import writer
+from kernelpro.language.legal import legal
+from kernelpro.language.limits import Limits
 from kernelpro.language.lower import lower
 from kernelpro.language.parse import ProgramError, parse
-from kernelpro.language.schedule import KNOBS, Limits, from_knobs, legal
+from kernelpro.language.schedule import KNOBS, from_knobs
 from kernelpro.records import Candidate, Machine, Outcome, Problem
 
 SUFFIX = {"float32": "", "bfloat16": ".bfloat16()", "float16": ".half()"}

@@ -31,21 +31,18 @@ from typing import Any
 from kernelpro import problems, targets
 from kernelpro.judge.judge import Judge, JudgeSettings
 from kernelpro.language import writer
+from kernelpro.language.legal import Work, legal, repaired
+from kernelpro.language.limits import Limits, limits_of
 from kernelpro.language.lower import lower
 from kernelpro.language.parse import ProgramError, parse
 from kernelpro.language.program import Program, Stage, text, with_schedules
 from kernelpro.language.rewrites import rewrites
 from kernelpro.language.schedule import (
     KNOBS,
-    Limits,
     Schedule,
-    Work,
     family_of,
     from_knobs,
     jump,
-    legal,
-    limits_of,
-    repaired,
     target_of,
     yielding,
 )

@@ -25,16 +25,11 @@ from benchmarks.gemm import loaded, microseconds
 from kernelpro import problems, targets
 from kernelpro.judge.raw import map_tensors, tensors_in
 from kernelpro.language import writer
+from kernelpro.language.legal import legal
+from kernelpro.language.limits import Limits, limits_of
 from kernelpro.language.lower import lower
 from kernelpro.language.program import Program, with_schedules
-from kernelpro.language.schedule import (
-    CpuSchedule,
-    CudaSchedule,
-    Limits,
-    described,
-    legal,
-    limits_of,
-)
+from kernelpro.language.schedule import CpuSchedule, CudaSchedule, described
 from kernelpro.problems.module import instantiate
 from kernelpro.records import Problem
 

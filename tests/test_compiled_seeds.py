@@ -8,7 +8,8 @@ from kernelpro import problems, targets
 from kernelpro.cli import main
 from kernelpro.judge.judge import Judge, JudgeSettings
 from kernelpro.language import writer
-from kernelpro.language.schedule import CpuSchedule, limits_of
+from kernelpro.language.limits import limits_of
+from kernelpro.language.schedule import CpuSchedule
 from kernelpro.language.seeds import SEED, as_chosen, seeds
 from kernelpro.plugins.propose_language import propose
 from kernelpro.records import Candidate, Machine, Outcome, Step

@@ -5,7 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks import random_programs
-from kernelpro.language.schedule import KNOBS, CudaSchedule, Limits, Work, family_of, legal
+from kernelpro.language.legal import Work, legal
+from kernelpro.language.limits import Limits
+from kernelpro.language.schedule import KNOBS, CudaSchedule, family_of
 from kernelpro.language.tiles import CudaGemm, Tiled
 from kernelpro.records import Machine
 

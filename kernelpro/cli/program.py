@@ -45,9 +45,9 @@ def run(args: argparse.Namespace) -> int:
     """Print or check."""
     from kernelpro import start, subjects
     from kernelpro.language import writer
+    from kernelpro.language.limits import limits_of
     from kernelpro.language.parse import ProgramError, parse
     from kernelpro.language.program import text
-    from kernelpro.language.schedule import limits_of
 
     if args.reference:
         print(writer.reference(), end="")

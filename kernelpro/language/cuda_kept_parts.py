@@ -12,9 +12,10 @@ from collections.abc import Iterable, Sequence
 from kernelpro.language.cuda_split import SplitKernel, beyond_row, results_of, unrolled
 from kernelpro.language.cuda_tiles import Launch
 from kernelpro.language.graph import Graph
+from kernelpro.language.legal import ring_of
 from kernelpro.language.plan import Pass, kept_rows
 from kernelpro.language.regions import Region
-from kernelpro.language.schedule import CudaSchedule, ring_of
+from kernelpro.language.schedule import CudaSchedule
 
 WARP = 32
 

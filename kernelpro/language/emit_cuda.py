@@ -38,10 +38,12 @@ from kernelpro.language.cuda_tiles_text import COPIES, TENSOR
 from kernelpro.language.cuda_wgmma import OPTIONS as WGMMA_OPTIONS
 from kernelpro.language.cuda_wgmma import WGMMA, WgmmaKernel
 from kernelpro.language.graph import Graph
+from kernelpro.language.legal import OWN_SHARED_BYTES
+from kernelpro.language.limits import SHARED_BYTES
 from kernelpro.language.names import Names
 from kernelpro.language.plan import Pass, Planner, kept_rows, matrices, plan
 from kernelpro.language.regions import Region
-from kernelpro.language.schedule import OWN_SHARED_BYTES, SHARED_BYTES, CudaSchedule, Schedule
+from kernelpro.language.schedule import CudaSchedule, Schedule
 from kernelpro.language.tiles import THREEFOLD_MATH, CudaGemm, CudaTranspose, tensor_cores
 
 OPTIONS = ("-std=c++17",)

@@ -28,6 +28,7 @@ from kernelpro.language.graph import (
     Operand,
     Use,
 )
+from kernelpro.language.legal import Work
 from kernelpro.language.parse import ProgramError, nearest
 from kernelpro.language.plan import work
 from kernelpro.language.program import (
@@ -48,7 +49,7 @@ from kernelpro.language.program import (
 )
 from kernelpro.language.regions import MAX_LOADS, Call, Head, Region, finished, fit
 from kernelpro.language.regions import Stage as Piece
-from kernelpro.language.schedule import Schedule, Work
+from kernelpro.language.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,16 +14,11 @@ from kernelpro import targets
 from kernelpro.language import cuda_cutlass, cutlass_module, emit_cpp, emit_cuda, torch_text
 from kernelpro.language.cutlass_tiles import through_cutlass
 from kernelpro.language.graph import Graph, uses
+from kernelpro.language.legal import OWN_SHARED_BYTES
+from kernelpro.language.limits import PORTABLE_CLUSTER, SHARED_BYTES
 from kernelpro.language.names import Names
 from kernelpro.language.regions import Region, Stage
-from kernelpro.language.schedule import (
-    OWN_SHARED_BYTES,
-    PORTABLE_CLUSTER,
-    SHARED_BYTES,
-    CpuSchedule,
-    CudaSchedule,
-    Schedule,
-)
+from kernelpro.language.schedule import CpuSchedule, CudaSchedule, Schedule
 from kernelpro.language.tiles import CpuGemm, CpuTranspose, CudaGemm, CudaTranspose
 from kernelpro.records import Problem
 

@@ -6,21 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelpro.language.cutlass_tiles import starts, through_cutlass
+from kernelpro.language.legal import Work, legal, repaired
+from kernelpro.language.limits import Limits
 from kernelpro.language.program import Program, text, with_schedules
 from kernelpro.language.rewrites import Rewritten, rewrites
-from kernelpro.language.schedule import (
-    KNOBS,
-    Limits,
-    Schedule,
-    Work,
-    family_of,
-    jump,
-    legal,
-    repaired,
-    step,
-    target_of,
-    yielding,
-)
+from kernelpro.language.schedule import KNOBS, Schedule, family_of, jump, step, target_of, yielding
 from kernelpro.language.tiles import CudaGemm
 from kernelpro.records import FASTER, Lesson, change_in
 

@@ -8,8 +8,8 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 from kernelpro.language.graph import Graph
+from kernelpro.language.legal import Work
 from kernelpro.language.regions import Head, Load, Region
-from kernelpro.language.schedule import Work
 from kernelpro.language.tiles import Tiled
 
 Value = int | Load

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from kernelpro.language.graph import REDUCTIONS
+from kernelpro.language.limits import Limits
 from kernelpro.language.own_kernels import alike_gemms, own_gemms, own_transposes
 from kernelpro.language.program import (
     HEADED,
@@ -25,7 +26,7 @@ from kernelpro.language.program import (
     names_in,
     read_by,
 )
-from kernelpro.language.schedule import Limits, from_knobs, target_of
+from kernelpro.language.schedule import from_knobs, target_of
 from kernelpro.language.tiles import (
     THREEFOLD_CAPABILITIES,
     THREEFOLD_MATH,

@@ -12,19 +12,11 @@ templates of products have no such knobs, and are left out.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+from kernelpro.language.legal import LEAST_ACROSS, Work, adapted, legal
+from kernelpro.language.limits import Limits
 from kernelpro.language.moves import Move
 from kernelpro.language.program import Program, text, with_schedules
-from kernelpro.language.schedule import (
-    KNOBS,
-    LEAST_ACROSS,
-    CpuSchedule,
-    CudaSchedule,
-    Limits,
-    Schedule,
-    Work,
-    adapted,
-    legal,
-)
+from kernelpro.language.schedule import KNOBS, CpuSchedule, CudaSchedule, Schedule
 from kernelpro.language.starts import WARP, pieces
 from kernelpro.records import Compiled, CompiledKernel
 

@@ -5,22 +5,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kernelpro.language.algebra import algebra
+from kernelpro.language.legal import MOST_THREADS, OWN_SHARED_BYTES, Work, legal, staged_bytes
+from kernelpro.language.limits import UNKNOWN, Limits
 from kernelpro.language.moves import Move, rewriting
 from kernelpro.language.program import Program, with_schedules
 from kernelpro.language.rewrites import threefold_gemms
-from kernelpro.language.schedule import (
-    KNOBS,
-    MOST_THREADS,
-    OWN_SHARED_BYTES,
-    UNKNOWN,
-    CpuSchedule,
-    CudaSchedule,
-    Limits,
-    Schedule,
-    Work,
-    legal,
-    staged_bytes,
-)
+from kernelpro.language.schedule import KNOBS, CpuSchedule, CudaSchedule, Schedule
 from kernelpro.language.tiles import start_tiles
 from kernelpro.records import Machine
 

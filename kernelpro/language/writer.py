@@ -6,10 +6,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from kernelpro.language import schedule as schedules
 from kernelpro.language import starts
 from kernelpro.language.graph import Graph, Use
+from kernelpro.language.legal import Work, adapted, legal
 from kernelpro.language.lift import lift
+from kernelpro.language.limits import UNKNOWN, Limits
 from kernelpro.language.lower import Lowered, lower
 from kernelpro.language.module import candidate_source, program_in
 from kernelpro.language.own_kernels import biases_after, own_gemms
@@ -19,7 +20,7 @@ from kernelpro.language.program import Program, Stage, Type, text, type_text
 from kernelpro.language.regions import Region, partition
 from kernelpro.language.regions import Stage as Piece
 from kernelpro.language.rewrites import threefold_gemms
-from kernelpro.language.schedule import UNKNOWN, CpuSchedule, CudaSchedule, Schedule, Work
+from kernelpro.language.schedule import CpuSchedule, CudaSchedule, Schedule, target_of
 from kernelpro.language.trace import Untraceable, trace
 from kernelpro.records import Machine, Problem
 
@@ -115,12 +116,12 @@ def first_program(problem: Problem, schedule: Schedule) -> Program:
     prepared = prepare(problem)
     if prepared.graph is None or prepared.reason:
         raise ProgramError(f"no kernel can be written for {problem.name}: {prepared.reason}")
-    if schedules.target_of(schedule) != problem.target:
+    if target_of(schedule) != problem.target:
         raise ProgramError(
             f"{problem.name} is bound to {problem.target}, but the schedule is for "
-            f"{schedules.target_of(schedule)}"
+            f"{target_of(schedule)}"
         )
-    given = [schedules.adapted(schedule, one) for one in prepared.works]
+    given = [adapted(schedule, one) for one in prepared.works]
     program = lift(problem.name, problem.target, prepared.graph, prepared.stages, given)
     if prepared.works:
         return program
@@ -135,7 +136,7 @@ def _own_product(problem: Problem, graph: Graph, stages: Sequence[Piece]) -> Pro
     return next(own_gemms(lift(problem.name, problem.target, graph, stages, [])), None)
 
 
-def check(problem: Problem, program: Program, limits: schedules.Limits = UNKNOWN) -> Lowered:
+def check(problem: Problem, program: Program, limits: Limits = UNKNOWN) -> Lowered:
     """Check that a program is one for a problem and that its kernels can run.
 
     Args:
@@ -163,12 +164,12 @@ def check(problem: Problem, program: Program, limits: schedules.Limits = UNKNOWN
         lowered.works,
         strict=True,
     ):
-        if why := schedules.legal(schedule, [one], limits):
+        if why := legal(schedule, [one], limits):
             raise ProgramError(f"this kernel cannot run: {why}", stage.at)
     return lowered
 
 
-def permitted(limits: schedules.Limits, problem: Problem) -> schedules.Limits:
+def permitted(limits: Limits, problem: Problem) -> Limits:
     """Return the machine's limits with what the problem's precision policy permits."""
     return replace(limits, tf32=problem.precision != "strict")
 
@@ -226,7 +227,7 @@ def find(source: str) -> Program | None:
 def start(
     problem: Problem,
     machine: Machine,
-    limits: schedules.Limits = UNKNOWN,
+    limits: Limits = UNKNOWN,
     *,
     threefold: bool = True,
 ) -> Program:

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kernelpro import Candidate, Diagnosis, Outcome, Proposal, hookimpl
-from kernelpro.language import moves, schedule, seeds, starts
+from kernelpro.language import moves, seeds, starts
+from kernelpro.language.legal import Work
+from kernelpro.language.limits import Limits, limits_of
 
 if TYPE_CHECKING:
     from kernelpro.language.program import Program
@@ -91,7 +93,7 @@ def _moves(proposal: Proposal, prepared: "Prepared") -> Iterator[moves.Move]:
     from kernelpro.language import writer
     from kernelpro.language.parse import ProgramError
 
-    limits = writer.permitted(schedule.limits_of(proposal.machine), proposal.problem)
+    limits = writer.permitted(limits_of(proposal.machine), proposal.problem)
     current = writer.find(proposal.parent.source)
     try:
         if current is not None:
@@ -128,8 +130,8 @@ def _by_lessons(found: Iterable[moves.Move], proposal: Proposal) -> Iterable[mov
 def _asked_for(
     proposal: Proposal,
     current: "Program",
-    works: Sequence[schedule.Work],
-    limits: schedule.Limits,
+    works: Sequence[Work],
+    limits: Limits,
 ) -> Iterator[moves.Move]:
     """Moves that findings ask for, the most promising finding's first."""
     for diagnosis in proposal.diagnoses:
@@ -146,8 +148,8 @@ def _asked_for(
 def _around(
     proposal: Proposal,
     current: "Program",
-    works: Sequence[schedule.Work],
-    limits: schedule.Limits,
+    works: Sequence[Work],
+    limits: Limits,
 ) -> Iterator[moves.Move]:
     """The neighbours, those whose change was worth most in this search first."""
     around = moves.neighbours(current, works, limits)

@@ -19,8 +19,9 @@ import torch
 
 from kernelpro.judge.numerics import Expected, compare, expect
 from kernelpro.language import emit_cpp, module, writer
+from kernelpro.language.limits import Limits
 from kernelpro.language.regions import Region
-from kernelpro.language.schedule import CpuSchedule, Limits, Schedule
+from kernelpro.language.schedule import CpuSchedule, Schedule
 from kernelpro.problems.module import flatten, instantiate
 from kernelpro.records import Build, Candidate, Problem
 from kernelpro.targets.cpu import build_cpp

@@ -7,17 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelpro.language import starts, writer
-from kernelpro.language.schedule import (
-    KNOBS,
-    CpuSchedule,
-    CudaSchedule,
-    Limits,
-    Schedule,
-    Work,
-    from_knobs,
-    legal,
-    limits_of,
-)
+from kernelpro.language.legal import Work, legal
+from kernelpro.language.limits import Limits, limits_of
+from kernelpro.language.schedule import KNOBS, CpuSchedule, CudaSchedule, Schedule, from_knobs
 from kernelpro.records import Machine, Problem
 from kernelpro.spaces.table import SpaceError, Values
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from kernelpro.language import moves
-from kernelpro.language.schedule import repaired, yielding
+from kernelpro.language.legal import repaired
+from kernelpro.language.schedule import yielding
 from kernelpro.records import (
     Candidate,
     Evaluation,

@@ -17,7 +17,8 @@ from statistics import median
 from typing import Any
 
 from kernelpro.errors import KernelproError
-from kernelpro.language.schedule import Schedule, Work, from_knobs
+from kernelpro.language.legal import Work
+from kernelpro.language.schedule import Schedule, from_knobs
 from kernelpro.serial import decode, encode
 
 FORMAT = "kernelpro-space"

@@ -8,11 +8,13 @@ import pytest
 import torch
 
 from kernelpro.language import emit_cuda
+from kernelpro.language.legal import legal
+from kernelpro.language.limits import Limits
 from kernelpro.language.lower import lower
 from kernelpro.language.moves import answers
 from kernelpro.language.parse import parse
 from kernelpro.language.program import text
-from kernelpro.language.schedule import CudaSchedule, Limits, jump, legal, yielding
+from kernelpro.language.schedule import CudaSchedule, jump, yielding
 from tests.language import cuda_on_cpu
 
 KNOBS = "staging='shared', loads='bulk'"

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from kernelpro.language.legal import legal
+from kernelpro.language.limits import limits_of
 from kernelpro.language.lower import lower
-from kernelpro.language.schedule import CudaSchedule, legal, limits_of
+from kernelpro.language.schedule import CudaSchedule
 from kernelpro.language.starts import default
 from kernelpro.language.writer import first_program, prepare, write
 from kernelpro.problems.module import instantiate

@@ -14,19 +14,13 @@ from benchmarks import random_programs
 from kernelpro import problems
 from kernelpro.language import emit_cuda
 from kernelpro.language.cuda_split import SplitKernel
+from kernelpro.language.legal import Work, adapted, legal
+from kernelpro.language.limits import limits_of
 from kernelpro.language.lower import lower
 from kernelpro.language.moves import ACTIONS, answers, neighbours
 from kernelpro.language.parse import parse
 from kernelpro.language.program import Stage, text
-from kernelpro.language.schedule import (
-    KNOBS,
-    CudaSchedule,
-    Work,
-    adapted,
-    legal,
-    limits_of,
-    yielding,
-)
+from kernelpro.language.schedule import KNOBS, CudaSchedule, yielding
 from kernelpro.language.starts import default
 from kernelpro.language.writer import check, find, first_program, prepare, write
 from kernelpro.problems.module import instantiate

@@ -14,11 +14,13 @@ import pytest
 from benchmarks import gemm
 from kernelpro.code_search import settings as sources
 from kernelpro.language.cutlass_tiles import starts, through_cutlass
+from kernelpro.language.legal import legal, repaired
+from kernelpro.language.limits import Limits, limits_of
 from kernelpro.language.lower import lower
 from kernelpro.language.moves import answers, neighbours
 from kernelpro.language.parse import parse
 from kernelpro.language.program import text
-from kernelpro.language.schedule import KNOBS, Limits, from_knobs, legal, limits_of, repaired
+from kernelpro.language.schedule import KNOBS, from_knobs
 from kernelpro.language.writer import check, write_program
 from kernelpro.records import Machine
 

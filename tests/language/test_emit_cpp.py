@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from kernelpro import problems
+from kernelpro.language.legal import legal
+from kernelpro.language.limits import limits_here
 from kernelpro.language.program import text
-from kernelpro.language.schedule import KNOBS, CpuSchedule, legal, limits_here
+from kernelpro.language.schedule import KNOBS, CpuSchedule
 from kernelpro.language.writer import explain, first_program, prepare, write
 
 SMALL = {

@@ -8,10 +8,12 @@ import torch
 
 from kernelpro import problems, targets
 from kernelpro.language import emit_cuda
+from kernelpro.language.legal import legal
+from kernelpro.language.limits import limits_of
 from kernelpro.language.lower import lower
 from kernelpro.language.parse import parse
 from kernelpro.language.program import with_schedules
-from kernelpro.language.schedule import KNOBS, CudaSchedule, legal, limits_of
+from kernelpro.language.schedule import KNOBS, CudaSchedule
 from kernelpro.language.starts import default
 from kernelpro.language.writer import first_program, prepare, write, write_program
 from kernelpro.problems.module import instantiate

@@ -11,18 +11,12 @@ import torch
 from kernelpro import problems
 from kernelpro.language import emit_cuda
 from kernelpro.language.cuda_kept_parts import KeptPartsKernel
+from kernelpro.language.legal import Work, legal
+from kernelpro.language.limits import Limits, limits_of
 from kernelpro.language.lower import lower
 from kernelpro.language.moves import answers
 from kernelpro.language.ring import Ring, part_of, ring
-from kernelpro.language.schedule import (
-    CudaSchedule,
-    Limits,
-    Work,
-    jump,
-    legal,
-    limits_of,
-    yielding,
-)
+from kernelpro.language.schedule import CudaSchedule, jump, yielding
 from kernelpro.language.starts import default
 from kernelpro.language.writer import first_program, prepare, write
 from kernelpro.problems.module import instantiate

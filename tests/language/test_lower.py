@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from kernelpro.language.limits import Limits
 from kernelpro.language.parse import ProgramError, parse
-from kernelpro.language.schedule import Limits
 from kernelpro.language.writer import check, write_program
 
 FORWARD = """h = x0 @ self.weight

@@ -3,9 +3,10 @@ from dataclasses import replace
 import pytest
 
 from kernelpro import problems
+from kernelpro.language.limits import Limits
 from kernelpro.language.moves import ACTIONS, answers, neighbours, promise
 from kernelpro.language.rewrites import LOCAL
-from kernelpro.language.schedule import CpuSchedule, Limits
+from kernelpro.language.schedule import CpuSchedule
 from kernelpro.language.writer import check, first_program, prepare, start
 from kernelpro.records import Machine
 

@@ -5,23 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelpro import problems
+from kernelpro.language.legal import OWN_SHARED_BYTES, Work, adapted, legal, repaired, staged_bytes
+from kernelpro.language.limits import Limits, limits_of
 from kernelpro.language.moves import answers
 from kernelpro.language.program import with_schedules
 from kernelpro.language.schedule import (
     KNOBS,
-    OWN_SHARED_BYTES,
     CpuSchedule,
     CudaSchedule,
-    Limits,
     Schedule,
     ScheduleError,
-    Work,
-    adapted,
     from_knobs,
-    legal,
-    limits_of,
-    repaired,
-    staged_bytes,
     step,
 )
 from kernelpro.language.starts import default

@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelpro import problems
+from kernelpro.language.legal import Work, legal
+from kernelpro.language.limits import Limits
 from kernelpro.language.program import with_schedules
-from kernelpro.language.schedule import CpuSchedule, CudaSchedule, Limits, Work, legal
+from kernelpro.language.schedule import CpuSchedule, CudaSchedule
 from kernelpro.language.seeds import REDUCTIONS, SEED, as_chosen, seeds
 from kernelpro.language.writer import check, first_program, prepare, start
 from kernelpro.records import Compiled, CompiledKernel, Machine, change_in

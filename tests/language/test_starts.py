@@ -1,7 +1,8 @@
 from dataclasses import replace
 
 from kernelpro import problems
-from kernelpro.language.schedule import CpuSchedule, CudaSchedule, Limits
+from kernelpro.language.limits import Limits
+from kernelpro.language.schedule import CpuSchedule, CudaSchedule
 from kernelpro.language.starts import default
 from kernelpro.language.writer import prepare
 from kernelpro.records import Machine

@@ -7,22 +7,14 @@ import pytest
 import torch
 
 from benchmarks import gemm
+from kernelpro.language.legal import legal, repaired
+from kernelpro.language.limits import Limits, limits_of
 from kernelpro.language.lower import lower
 from kernelpro.language.moves import neighbours
 from kernelpro.language.parse import ProgramError, parse
 from kernelpro.language.program import text
 from kernelpro.language.rewrites import rewrites
-from kernelpro.language.schedule import (
-    KNOBS,
-    CpuSchedule,
-    CudaSchedule,
-    Limits,
-    family_of,
-    from_knobs,
-    legal,
-    limits_of,
-    repaired,
-)
+from kernelpro.language.schedule import KNOBS, CpuSchedule, CudaSchedule, family_of, from_knobs
 from kernelpro.language.tiles import TILE_CLASSES, CudaGemm, start_tiles
 from kernelpro.language.writer import check, first_program, reference, start, write_program
 from kernelpro.problems.module import instantiate

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from kernelpro.language.schedule import Work
+from kernelpro.language.legal import Work
 from kernelpro.spaces.table import Header, Point, Space
 
 KNOBS: dict[str, tuple[Any, ...]] = {
