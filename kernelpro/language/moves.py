@@ -54,6 +54,9 @@ ACTIONS: dict[str, dict[str, tuple[_Edit, ...]]] = {
         "cuda": (("vec", 1, "wider accesses move more bytes per instruction"),),
     },
     "tensor_cores": {"cuda": (("math", "tf32", "tensor cores, as the precision policy permits"),)},
+    "split_precision": {
+        "cuda": (("math", "3xtf32", "three products of tensor cores keep float32's accuracy"),)
+    },
     "unroll": {
         "cpu": (("unroll", 1, "more independent vectors hide the latency of each"),),
         "cuda": (("unroll", 1, "more loads in flight hide memory latency"),),
@@ -243,6 +246,7 @@ REWRITES: dict[str, tuple[str, ...]] = {
     "split_kernel": ("split_kernel",),
     "matrix_units": ("fused_gemms", "fused_gemm", "own_gemm"),
     "tensor_cores": ("fused_gemms", "fused_gemm", "own_gemm"),
+    "split_precision": ("fused_gemms", "fused_gemm", "own_gemm"),
 }
 """Actions that ask for rewrites (see `rewrites.py`)."""
 

@@ -48,8 +48,15 @@ def _matrix_instructions(profile: Profile) -> float:
 def tensor_core_unused(evidence: Evidence) -> Diagnosis | None:
     """A matrix product is computed without the matrix units."""
     profile, problem, rates = evidence.profile, evidence.problem, evidence.machine.flops_per_s
-    if not is_matmul(problem) or not admits_matrix_units(problem):
+    if not is_matmul(problem):
         return None
+    plain = rates.get("float32", 0.0)
+    fast = max((r for name, r in rates.items() if name.endswith("_tensor")), default=0.0)
+    whole = admits_matrix_units(problem)  # else float32 keeps its accuracy in three products
+    if not whole:
+        fast = rates.get("tf32_tensor", 0.0) / 3
+        if problem.dtype != "float32" or not 0 < plain < fast:
+            return None
     if _matrix_instructions(profile) > 0:
         return None
     scalar = share(profile, "ffma")
@@ -64,26 +71,28 @@ def tensor_core_unused(evidence: Evidence) -> Diagnosis | None:
         return None
     if not (fma / 100 if scalar is None else scalar) > cut("tensor_core_unused.ffma"):
         return None
-    plain = rates.get("float32", 0.0)
-    fast = max((r for name, r in rates.items() if name.endswith("_tensor")), default=0.0)
+    units = Action(
+        name="matrix_units",
+        instruction="Use mma.sync or wmma (sm_80), wgmma (sm_90a), or a library's GEMM.",
+    )
+    split = Action(
+        name="split_precision",
+        instruction="Where float32 accuracy is asked for: three TF32 products.",
+    )
     return Diagnosis(
         bottleneck=(
             f"no matrix instruction in a matrix product, {scalar or fma / 100:.0%} FFMA (cut "
             f"{cut('tensor_core_unused.ffma'):.0%})"
         ),
-        why="The matrix units do the same arithmetic many times faster than the FMA pipe.",
+        why=(
+            "The matrix units do the same arithmetic many times faster than the FMA pipe."
+            if whole
+            else "Three products of matrix units, which keep float32's accuracy, take less time "
+            "than one of the FMA pipe."
+        ),
         gain=fraction(fma / 100 * (1 - (ratio(plain, fast) or 0.1))),
         confidence=0.8,
-        actions=(
-            Action(
-                name="matrix_units",
-                instruction="Use mma.sync or wmma (sm_80), wgmma (sm_90a), or a library's GEMM.",
-            ),
-            Action(
-                name="split_precision",
-                instruction="Where float32 accuracy is asked for: three TF32 products.",
-            ),
-        ),
+        actions=(units, split) if whole else (split,),
         guard="Not when the tolerance admits neither TF32 nor a split product.",
     )
 

@@ -121,7 +121,7 @@ def test_every_action_of_the_shared_vocabulary_is_known():
         "read_only_loads less_unrolling recompute larger_cluster smaller_cluster register_tile "
         "split_rows fewer_parts "
         "larger_tile smaller_tile async_copy whole_waves swizzle_blocks matrix_units tensor_cores "
-        "wgmma warp_specialisation bulk_copy cutlass pingpong"
+        "split_precision wgmma warp_specialisation bulk_copy cutlass pingpong"
     )
     assert set(words.split()) == set(ACTIONS)
 

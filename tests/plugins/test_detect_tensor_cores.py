@@ -69,6 +69,16 @@ def test_where_matrix_units_cannot_be_used_they_are_not_advised(task):
     assert finds(plugin, "tensor_core_unused", SCALAR, replace(UNUSED, task=task)) == ()
 
 
+def test_float32_as_it_is_is_advised_to_take_three_products_where_they_are_faster():
+    strict = replace(UNUSED, task=product(dtype="float32"))
+    fast = replace(CARD, flops_per_s={**CARD.flops_per_s, "tf32_tensor": 240e12})
+    (found,) = finds(plugin, "tensor_core_unused", SCALAR, replace(strict, device=fast))
+    assert found.gain == pytest.approx(0.6 * (1 - 50 / 80))
+    assert [action.name for action in found.actions] == ["split_precision"]
+    slow = replace(CARD, flops_per_s={**CARD.flops_per_s, "tf32_tensor": 140e12})
+    assert finds(plugin, "tensor_core_unused", SCALAR, replace(strict, device=slow)) == ()
+
+
 def test_float32_with_a_looser_tolerance_may_use_them():
     loose = replace(UNUSED, task=product(dtype="float32", precision="tf32"))
     assert finds(plugin, "tensor_core_unused", SCALAR, loose) != ()
