@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kernelpro.language.attention import fused_attention
 from kernelpro.language.column_parts import split_product
 from kernelpro.language.own_kernels import PRODUCTS, operand, operator_of, turned, without_unread
 from kernelpro.language.program import (
@@ -242,6 +243,10 @@ RULES: dict[str, tuple[_Rule, str]] = {
     "split_product": (
         split_product,
         "parts of the product's columns are computed apart, so that none must be copied",
+    ),
+    "fused_attention": (
+        fused_attention,
+        "torch's operator for attention keeps the scores on chip",
     ),
 }
 """Rewrites of torch's products: name -> function and why."""
