@@ -10,6 +10,7 @@ runs are judged again as winners are, which is what a headline needs.
 import argparse
 import json
 import re
+import signal
 import statistics
 import time
 from pathlib import Path
@@ -43,17 +44,21 @@ def main() -> None:
     problem = problems.load(args.problem, target=args.target, sizes=sizes)
     candidate = renamed(problem.source)
     rows: list[dict[str, object]] = []
-    with Judge(problem, target, settings=JudgeSettings()) as judge:
-        judge.baseline()
-        for number in range(args.runs + args.confirm):
-            began = time.monotonic()
-            again = number >= args.runs
-            if again:
-                evaluation = judge.confirm(candidate)
-            else:
-                with judge.judging(candidate) as (evaluation, _):
-                    pass
-            rows.append(_row(evaluation, again, time.monotonic() - began))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what has come is told
+    try:
+        with Judge(problem, target, settings=JudgeSettings()) as judge:
+            judge.baseline()
+            for number in range(args.runs + args.confirm):
+                began = time.monotonic()
+                again = number >= args.runs
+                if again:
+                    evaluation = judge.confirm(candidate)
+                else:
+                    with judge.judging(candidate) as (evaluation, _):
+                        pass
+                rows.append(_row(evaluation, again, time.monotonic() - began))
+    except KeyboardInterrupt:
+        print(f"ended before {args.runs + args.confirm} runs")
     _print(problem.name, target.machine().device, rows)
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)

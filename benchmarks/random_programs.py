@@ -19,6 +19,7 @@ import argparse
 import json
 import random
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -399,18 +400,23 @@ def main() -> int:
     outcomes: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     failures: list[dict[str, Any]] = []
-    for row in run(args.programs, args.seed, args.target):
-        outcomes[row.outcome] += 1
-        if row.outcome == "refused":
-            reasons[row.message.rpartition(": ")[2][:80]] += 1
-        elif row.outcome != "accepted":
-            failures.append(asdict(row))
-            print(f"{row.outcome}: {row.message[:300]}\n{row.program}", flush=True)
-            if args.out:
-                args.out.mkdir(parents=True, exist_ok=True)
-                (args.out / f"failures-{args.seed}.json").write_text(json.dumps(failures, indent=1))
-        if sum(outcomes.values()) % 100 == 0:
-            print(dict(outcomes), f"{time.monotonic() - began:.0f} s", flush=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what has come is told
+    try:
+        for row in run(args.programs, args.seed, args.target):
+            outcomes[row.outcome] += 1
+            if row.outcome == "refused":
+                reasons[row.message.rpartition(": ")[2][:80]] += 1
+            elif row.outcome != "accepted":
+                failures.append(asdict(row))
+                print(f"{row.outcome}: {row.message[:300]}\n{row.program}", flush=True)
+                if args.out:
+                    args.out.mkdir(parents=True, exist_ok=True)
+                    path = args.out / f"failures-{args.seed}.json"
+                    path.write_text(json.dumps(failures, indent=1))
+            if sum(outcomes.values()) % 100 == 0:
+                print(dict(outcomes), f"{time.monotonic() - began:.0f} s", flush=True)
+    except KeyboardInterrupt:
+        print(f"ended before {args.programs} programs")
     print("refused by the checker because:")
     for reason, number in reasons.most_common(12):
         print(f"  {number:5} {reason}")
