@@ -404,6 +404,21 @@ GROUPS = "instruction='wgmma', tile_k=64"
             ),
             1.5e-2,
         ),
+        *(
+            (
+                gemm.Case(
+                    name=f"tf32_{layout.lower()}",
+                    m=40,
+                    n=36,
+                    k=52,
+                    layout=layout,
+                    precision="tf32",
+                    knobs=TINY + ", math='tf32'",
+                ),
+                5e-3,
+            )
+            for layout in ("NT", "NN", "TN", "TT")
+        ),
         (
             gemm.Case(
                 name="groups_tf32",
