@@ -34,7 +34,7 @@ PRODUCT = replace(
 
 
 def test_most_programs_for_a_gpu_can_run_and_some_cannot():
-    rows = list(random_programs.checked(150, 5, CARD))  # transposes are rare: this seed has some
+    rows = list(random_programs.checked(150, 1, CARD))  # transposes are rare: this seed has some
     can_run = [row for row in rows if not row.reason]
     assert 0.6 * len(rows) < len(can_run) < len(rows)
     kinds = {kind for row in can_run for kind, _ in random_programs.stages(row.program)}
