@@ -209,7 +209,7 @@ THREEFOLD_CAPABILITIES = ("8.0", "9.0")
 """GPUs whose tensor cores multiply TF32 more than three times as fast as others float32: A100 and
 H100 by their datasheets (156 and 19.5, 494 and 67 TFLOP/s)."""
 
-THREEFOLD_DEPTH = 64  # own: shallower products wait for memory
+THREEFOLD_LEAST = 64  # own: rows, columns and depth; smaller products wait for memory
 
 PARTIAL_BYTES = 1 << 28
 """What parts of a split product may take in memory."""
@@ -585,7 +585,7 @@ def _start_threefold(work: Tiled, enough: int) -> CudaGemm | None:
     On an H200, in us beside torch: 1024 x 8192 x 8192 1883 (2703), 1024^3 40.5 (60),
     128 x 16384 x 16384 998 (1421).
     """
-    if work.k < THREEFOLD_DEPTH:
+    if min(work.m, work.n, work.k) < THREEFOLD_LEAST:
         return None
     deep = 64 if work.k % 64 == 0 and work.k >= 8 * 64 else 32
     large = CudaGemm(math=THREEFOLD_MATH, tile_k=deep, stages=2 if deep == 64 else 4)

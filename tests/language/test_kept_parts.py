@@ -22,6 +22,7 @@ from kernelpro.language.writer import first_program, prepare, write
 from kernelpro.problems.module import instantiate
 from kernelpro.records import Machine
 from tests.language import cuda_on_cpu
+from tests.language.test_cuda_split import flat
 
 H200 = Machine(
     target="cuda", device="NVIDIA H200", facts={"capability": "9.0", "multiprocessors": "132"}
@@ -72,10 +73,6 @@ def fitting(knobs, works):
     """A schedule without the choices that a problem has no use for."""
     schedule = replace(KEPT, **knobs)
     return schedule if not legal(schedule, works) else replace(schedule, passes="multi")
-
-
-def flat(value):
-    return [value] if isinstance(value, torch.Tensor) else list(value)
 
 
 def kernel_of(program):

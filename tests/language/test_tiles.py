@@ -503,8 +503,9 @@ def test_large_products_of_float32_start_in_three_parts_where_that_is_faster(mak
     assert products(large, "8.9")[0] == []  # whose tensor cores are no faster at it
     assert products(large, threefold=False)[0] == []
     assert products(replace(large, precision="tf32"))[0] == []  # once is enough
-    for one in ("torch.randn(64, 512)", "torch.randn(4096, 16)"):
-        small = make_problem("return torch.relu(x0 @ x1.t())", f"{one}; {one}", target="cuda")
+    one, few, shallow = "torch.randn(64, 512)", "torch.randn(8, 512)", "torch.randn(4096, 16)"
+    for left, right in ((one, one), (few, "torch.randn(65536, 512)"), (shallow, shallow)):
+        small = make_problem("return torch.relu(x0 @ x1.t())", f"{left}; {right}", target="cuda")
         assert products(small)[0] == []
 
 
