@@ -2,9 +2,10 @@ from dataclasses import replace
 
 from kernelpro import problems
 from kernelpro.language.limits import Limits
+from kernelpro.language.program import Library
 from kernelpro.language.schedule import CpuSchedule, CudaSchedule
 from kernelpro.language.starts import default
-from kernelpro.language.writer import prepare
+from kernelpro.language.writer import prepare, start
 from kernelpro.records import Machine
 
 CPU = Machine(target="cpu", device="test", threads=2, cache_bytes=32 << 20)
@@ -38,3 +39,31 @@ def test_many_elements_on_a_gpu_are_read_several_at_a_time_and_few_are_not():
     found = [default(CUDA, works, "cuda") for works in (large, small)]
     assert [s.unroll for s in found if isinstance(s, CudaSchedule)] == [4, 1]
     assert all(s.vec == 4 for s in found if isinstance(s, CudaSchedule))
+
+
+def test_rows_that_are_found_in_one_pass_are_read_by_threads_that_have_much_to_read():
+    def first(columns):
+        sizes = {"rows": 4096, "classes": columns}
+        works = prepare(problems.load("cross_entropy", target="cuda", sizes=sizes)).works
+        found = default(CUDA, works, "cuda")
+        assert isinstance(found, CudaSchedule)
+        assert (found.passes, found.staging, found.unroll) == ("one", "none", 4)
+        return found.threads, found.rows
+
+    assert [first(columns) for columns in (512, 1024, 4096, 32000)] == [
+        (128, 4),
+        (128, 4),
+        (128, 1),
+        (256, 1),
+    ]
+
+
+def test_the_sums_of_a_mean_loss_over_its_rows_are_one_kernel_on_a_gpu(make_problem):
+    body = "return F.cross_entropy(x0, x1)"
+    inputs = "torch.randn(4096, 64); torch.randint(0, 64, (4096,))"
+    program = start(make_problem(body, inputs, target="cuda"), CUDA)
+    shapes = [(s.kind, s.rows, s.columns) for s in program.stages if not isinstance(s, Library)]
+    assert shapes == [("rowwise", 4096, 64), ("rowwise", 1, 4096)]
+    assert len(program.stages) == 2  # torch computes nothing
+    on_cpu = start(make_problem(body, inputs), CPU, LIMITS)
+    assert any(isinstance(stage, Library) for stage in on_cpu.stages)  # one row is one thread's
