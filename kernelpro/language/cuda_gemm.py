@@ -2,21 +2,15 @@
 
 A block computes a tile of the result. The operands' tiles are copied to shared memory
 asynchronously, some steps ahead. Tensor cores multiply 16-bit floats (and float32 as tf32, where
-the precision policy permits) with float32 sums; for float32 as it is see cuda_gemm_scalar.py.
+the precision policy permits) with float32 sums; for float32 as it is see cuda_gemm_scalar.py and
+cuda_gemm_threefold.py.
 """
 
 from kernelpro.language.cuda_expressions import TYPES
 from kernelpro.language.cuda_tiles import Launch, TensorMap, TileKernel
 from kernelpro.language.graph import Graph
 from kernelpro.language.regions import Region
-from kernelpro.language.tiles import (
-    COPY_BYTES,
-    THREEFOLD_MATH,
-    CudaGemm,
-    padding,
-    shared_bytes,
-    tensor_cores,
-)
+from kernelpro.language.tiles import COPY_BYTES, CudaGemm, padding, shared_bytes, tensor_cores
 
 JOIN_THREADS = 256
 """Threads of a block that joins the parts of a split product."""
@@ -86,8 +80,7 @@ class GemmKernel(TileKernel):
         return f"{words}\n{self._join()}" if split else words
 
     def _unit(self) -> str:
-        if self.knobs.math == THREEFOLD_MATH:
-            return "float32, each as three of tensor cores"
+        """What multiplies, for the kernel's title."""
         return "tensor cores" if self.tensor else "float32"
 
     def _maps(self) -> tuple[TensorMap, ...]:

@@ -22,6 +22,10 @@ INLINE void in_two(unsigned x, unsigned& leading, unsigned& rest) {
 class ThreefoldGemmKernel(GemmKernel):
     """Writes a product of float32 matrices."""
 
+    def _unit(self) -> str:
+        """What multiplies, for the kernel's title."""
+        return "float32, each as three of tensor cores"
+
     def _loop(self) -> list[str]:
         """The walk along the depth."""
         return [*self._plainly(), *super()._loop()]

@@ -7,7 +7,7 @@ for its next pass when they will have told. Parts are joined in a fixed order, s
 equal bits.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from kernelpro.language.cuda_split import SplitKernel, beyond_row, results_of, unrolled
 from kernelpro.language.cuda_tiles import Launch
@@ -200,14 +200,12 @@ class KeptPartsKernel(SplitKernel):
     def _at(self, number: int, purpose: str, walk: Sequence[str]) -> list[str]:
         """One pass over the row that it has come to."""
         late = number * self.behind
-        lines = [f"// Pass {number + 1}: {purpose}."]
-        if not late and not self.behind:
-            return [*lines, "{", "  const int n = step;", *(f"  {one}" for one in _row(walk)), "}"]
         return [
-            *lines,
+            f"// Pass {number + 1}: {purpose}.",
             f"if (const int n = step{f' - {late}' if late else ''}; "
             f"{'n >= 0 && ' if late else ''}n < own) {{",
-            *(f"  {one}" for one in _row(walk)),
+            "  const index_t r = team + (index_t)n * teams;",
+            *(f"  {one}" for one in walk),
             "}",
         ]
 
@@ -249,7 +247,7 @@ class KeptPartsKernel(SplitKernel):
     def _pieces(self, number: int, one: Pass, count: int) -> list[str]:
         """The loop over the pieces of a part: what is not kept is read first, for all vectors."""
         first, last = number == 0, number == len(self.plan.passes) - 1
-        came = {load: slot for load, slot in one.staged if load in self.brought} if first else {}
+        came = {load: slot for load, slot in one.staged if load in self.brought}
         read = [load for load in one.loads if load not in came]
         batched = bool(one.online) and count == 1
         loads = [
@@ -309,10 +307,6 @@ class KeptPartsKernel(SplitKernel):
                 "  if (threadIdx.x == 0) ask(number + PLACES);",
             ]
         return [*lines, "}"]
-
-
-def _row(walk: Iterable[str]) -> list[str]:
-    return ["const index_t r = team + (index_t)n * teams;", *walk]
 
 
 def _slot(slot: int) -> str:

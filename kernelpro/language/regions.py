@@ -157,13 +157,12 @@ def _joins(
     sources = {graph.base(o) for o in graph.nodes[node].reads}
     shared = {graph.base(o) for n in groups[number] for o in graph.nodes[n].reads}
     shared = {s for s in shared if graph.nodes[s].numel > 1}.union(groups[number])
-    made_together = {owner[s] for s in sources if s in owner} & {
-        owner[s] for s in shared if s in owner
-    }
-    # Results of one kernel that are reduced alike are read by one kernel too.
-    alike = graph.nodes[node].kind == "reduce" and made_together
-    if not sources & shared and not alike:
-        return False
+    if not sources & shared:
+        # Results of one kernel that are reduced alike are read by one kernel too.
+        makers = {owner[s] for s in sources if s in owner}
+        together = any(owner.get(s) in makers for s in shared)
+        if graph.nodes[node].kind != "reduce" or not together:
+            return False
     before = {owner[s] for s in sources if s in owner} - {number}
     if any(_reaches(graph, groups, owner, group, number) for group in before):
         return False

@@ -136,7 +136,9 @@ def test_a_finding_that_asks_for_bulk_copies_is_answered():
 def test_nvcc_takes_it_with_and_without_a_cluster(tmp_path):
     nvcc = shutil.which("nvcc")
     if nvcc is None:
-        pytest.skip("nvcc is not on PATH; install the CUDA toolkit, which needs no GPU")
+        pytest.skip(
+            "no nvcc on PATH: install the CUDA toolkit, it needs no GPU, and run `make test`"
+        )
     program = softmax(4096, 393216, f"threads=512, cluster=16, min_blocks=2, {KNOBS}")
     alone = softmax(64, 8192, f"threads=512, {KNOBS}")
     for number, one in enumerate((program, alone)):

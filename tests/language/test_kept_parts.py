@@ -251,7 +251,9 @@ def test_a_candidate_starts_whole_teams_that_run_together(make_problem):
 def test_nvcc_takes_kept_parts(tmp_path, make_problem):
     nvcc = shutil.which("nvcc")
     if nvcc is None:
-        pytest.skip("nvcc is not on PATH; install the CUDA toolkit, which needs no GPU")
+        pytest.skip(
+            "no nvcc on PATH: install the CUDA toolkit, it needs no GPU, and run `make test`"
+        )
     problem = problems.load("row_softmax", target="cuda", sizes={"rows": 256, "columns": 393216})
     for number, passes in enumerate(("one", "multi")):
         schedule = replace(KEPT, split=64, threads=128, min_blocks=4, passes=passes)
